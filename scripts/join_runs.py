@@ -11,10 +11,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from crcen.paper.figure1 import figure1_tables
-from crcen.paper.reproduce import method_names, read_settings
-from crcen.paper.run_folder import RunFolder
-from crcen.paper.table3 import table3, table3_ranks
+from crcen.paper.protocol import RunFolder
+from crcen.paper.reproduce import figure1_tables, method_names, read_settings, table3, table3_ranks
 
 KEYS = {
     "table3": ("dataset", "split", "method"),

@@ -14,9 +14,8 @@ import numpy as np
 
 import crcen
 from crcen.paper import Rows
-from crcen.paper.claims import expense_claims, performance_claims
-from crcen.paper.run_folder import Table, published
-from crcen.paper.table3 import METRICS, cells
+from crcen.paper.protocol import Table, published
+from crcen.paper.reproduce import METRICS, cells, expense_claims, performance_claims
 
 Readings = Mapping[str, Rows]  # rows of Table 3 or Figure 1 by the name of their reading
 NEAR = 0.03  # a cell within this difference counts as reached

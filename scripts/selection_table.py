@@ -11,9 +11,8 @@ import os
 from pathlib import Path
 
 import crcen
-from crcen.paper.reproduce import read_settings
-from crcen.paper.run_folder import RunFolder, Table, published
-from crcen.paper.table3 import METRICS, cells, run_table3
+from crcen.paper.protocol import RunFolder, Table, published
+from crcen.paper.reproduce import METRICS, cells, read_settings, run_table3
 
 
 def main() -> None:

@@ -35,7 +35,7 @@ import warnings
 warnings.simplefilter("ignore")  # five iterations are few
 model.fit(data.X, data.y)
 assert model.key_equation_.residual < 1e-12
-from crcen.paper.run_folder import published
+from crcen.paper.protocol import published
 from crcen.paper.reproduce import read_settings
 assert published("table3", "crcen", "abalone", "f1") == (0.4, None)
 assert read_settings(True) and read_settings(False)

@@ -17,7 +17,7 @@ from bench.rivals.statistics import (
     friedman,
     mean_ranks,
 )
-from crcen.paper.run_folder import RunFolder, Table
+from crcen.paper.protocol import RunFolder, Table
 
 __all__ = [
     "METRICS",

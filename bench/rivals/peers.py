@@ -12,7 +12,7 @@ import numpy as np
 
 import crcen
 from crcen._support.extras import installed_version
-from crcen.paper.networks import ResampledClassifier
+from crcen.paper.estimators import ResampledClassifier
 
 __all__ = ["OURS", "PEERS", "Peer", "Pick", "Range", "candidates", "choose_peers"]
 

@@ -26,7 +26,7 @@ from bench.rivals.peers import PEERS, Peer, choose_peers
 from crcen._support.files import exclusive_lock, write_atomic
 from crcen._support.progress import steps
 from crcen.exceptions import TrainingFailed
-from crcen.paper.run_folder import RunFolder, settings_hash
+from crcen.paper.protocol import RunFolder, settings_hash
 
 __all__ = ["Benchmark", "Task", "benchmark", "longest_first"]
 

@@ -13,7 +13,7 @@ from scipy.stats import binom, norm
 
 from bench.harness import Replicates, columns, head, line, options, rate
 from crcen.report.checks import group_chance, score_distance
-from crcen.report.measurements import reliability_groups
+from crcen.report.quality import reliability_groups
 from crcen.theory.goals import one_per_cluster, precision_cut
 from crcen.theory.groups import compare_groups, shares_p_value
 from crcen.theory.limits import judge_class_shares

@@ -15,8 +15,8 @@ from sklearn.model_selection import StratifiedShuffleSplit
 
 import crcen
 from crcen.datasets.benchmark import Dataset
+from crcen.paper.protocol import published
 from crcen.paper.reproduce import read_settings
-from crcen.paper.run_folder import published
 from crcen.training.engine import train as train_jobs
 from crcen.training.jobs import TrainingJob
 

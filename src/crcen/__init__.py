@@ -35,7 +35,7 @@ _SUBMODULE_NAMES = {
     "crcen.files.model_file": "ModelInfo",
     "crcen.models.fitted": "Stationarity",
     "crcen.paper.methods": "Method NetworkTraining make_method",
-    "crcen.paper.networks": "MovedThresholdClassifier ResampledClassifier",
+    "crcen.paper.estimators": "MovedThresholdClassifier ResampledClassifier",
     "crcen.report.displays": "CorrectionDisplay DecisionCurveDisplay ExpenseCurveDisplay KeyEquationDisplay "
     "WeightPathDisplay",
     "crcen.tables.columns": "EncodedTable",

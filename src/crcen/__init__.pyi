@@ -43,8 +43,8 @@ from crcen.models.options import Calibration as Calibration
 from crcen.models.options import Search as Search
 from crcen.models.search.classifier_cv import CRCENClassifierCV as CRCENClassifierCV
 from crcen.models.search.folds import TimeSplit as TimeSplit
+from crcen.paper.estimators import CSMLPClassifier as CSMLPClassifier
 from crcen.paper.methods import METHODS as METHODS
-from crcen.paper.networks import CSMLPClassifier as CSMLPClassifier
 from crcen.report.page import write_report as write_report
 from crcen.scale.ray.fit import fit_ray as fit_ray
 from crcen.scale.stream import fit_stream as fit_stream

@@ -20,7 +20,7 @@ from bench.rivals.peers import PEERS, Peer, Pick, Range, candidates, choose_peer
 from bench.rivals.run import Task, benchmark, longest_first
 from bench.rivals.search import Deadline, TimeUp, search_rows, selection_loss
 from bench.rivals.statistics import bayesian_signed_ranks, corrected_t_test, critical_difference, friedman, mean_ranks
-from crcen.paper.run_folder import RunFolder
+from crcen.paper.protocol import RunFolder
 from processes import run_python
 
 ROOT = Path(__file__).resolve().parents[2]

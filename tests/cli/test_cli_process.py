@@ -41,7 +41,7 @@ SMALL = {
 WAITING = f"""
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from crcen.paper import run_folder
+from crcen.paper import protocol as run_folder
 from crcen.paper import reproduce
 reproduce.read_settings = lambda quick, config=None, reading=None: {{"table1": {SMALL}, "protocol": {{"sets": []}}}}
 write = run_folder.RunFolder.add

@@ -15,7 +15,7 @@ import crcen
 from crcen._support.files import exclusive_lock
 from crcen.commands.certify import generate_key
 from crcen.commands.declare import DeclaredWatch, read_declaration
-from crcen.report.rendering import certificate_schema
+from crcen.report.page import certificate_schema
 from crcen.tables.fingerprint import RowDigest
 from crcen.theory.criteria import ScoredClasses, judge_criteria, parse_criteria
 from crcen.theory.price import Price

@@ -45,7 +45,7 @@ from crcen import (
 )
 from crcen.exceptions import DataUnavailable
 from crcen.files import model_file
-from crcen.paper.networks import MovedThresholdClassifier
+from crcen.paper.estimators import MovedThresholdClassifier
 from grouped_settings import grouped
 
 RNG = np.random.default_rng(0)

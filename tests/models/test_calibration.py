@@ -16,7 +16,7 @@ import papers_training
 from crcen.datasets.simulated import sim2_posterior
 from crcen.models.ensemble import PROBABILITIES, apply_map, fit_map
 from crcen.models.search.folds import probability_folds
-from crcen.paper.networks import MovedThresholdClassifier
+from crcen.paper.estimators import MovedThresholdClassifier
 from crcen.theory.price import sigmoid
 from grouped_settings import grouped
 from papers_training import PAPER

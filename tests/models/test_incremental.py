@@ -8,7 +8,7 @@ from sklearn.base import clone
 
 from crcen import Budget, CSMLPClassifier, Inputs, Lam, Schedule, balance_shift, key_equation, make_rare_events
 from crcen.exceptions import InvalidInput, InvalidParameter, TrainingFailed
-from crcen.paper.networks import MovedThresholdClassifier
+from crcen.paper.estimators import MovedThresholdClassifier
 from grouped_settings import grouped
 from papers_training import CRCENClassifier, CRCENClassifierCV
 

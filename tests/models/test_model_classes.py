@@ -7,7 +7,7 @@ from sklearn.metrics import log_loss
 
 import crcen
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.paper.networks import MovedThresholdClassifier
+from crcen.paper.estimators import MovedThresholdClassifier
 from crcen.theory.key_equation import judge_equations
 from example_rows import LABELS, PRIORS, gaussian_classes
 from example_rows import WEIGHTS as W

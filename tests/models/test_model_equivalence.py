@@ -17,7 +17,7 @@ import crcen
 from crcen.models.classifier import parallel_fits
 from crcen.models.fitted import FittedNetworks
 from crcen.models.members.member import parallel_map
-from crcen.paper.networks import MovedThresholdClassifier
+from crcen.paper.estimators import MovedThresholdClassifier
 from crcen.training.device import THREADS
 from example_rows import interaction_rows
 from grouped_settings import grouped

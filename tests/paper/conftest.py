@@ -2,8 +2,8 @@ import pytest
 
 import crcen
 from crcen.datasets.benchmark import Dataset
+from crcen.paper.protocol import RunFolder
 from crcen.paper.reproduce import read_settings
-from crcen.paper.run_folder import RunFolder
 
 
 @pytest.fixture(autouse=True, scope="session")

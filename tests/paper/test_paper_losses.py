@@ -1,7 +1,6 @@
 """Losses of other papers against their formulas, their exact inverses, and the networks trained with them."""
 
 import math
-import pickle
 from itertools import pairwise
 
 import numpy as np
@@ -15,28 +14,11 @@ import crcen
 import crcen.torch
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.paper import loss_networks as networks
-from crcen.paper import losses as module
-from crcen.paper.loss_networks import (
-    EmbeddedNeighboursClassifier,
-    FocalClassifier,
-    LDAMClassifier,
-    LearnedCostClassifier,
-    MeanSquaredFalseErrorClassifier,
-    OneSidedRegressionClassifier,
-)
-from crcen.paper.losses import (
-    ClassRectificationLoss,
-    FocalLoss,
-    LDAMLoss,
-    LearnedCostLoss,
-    LogitAdjustedLoss,
-    OneSidedRegressionLoss,
-    QuintupletLoss,
-    class_separability,
-    effective_number_weights,
-    target_costs,
-)
+from crcen.paper import losses
+from crcen.paper.losses import ClassRectificationLoss, FocalLoss, LDAMLoss, LearnedCostLoss, LogitAdjustedLoss
+from crcen.paper.methods import make_method
 
+OneSided, Quintuplets = losses.OneSidedRegressionLoss, losses.QuintupletLoss
 LOGITS = torch.tensor([[0.3, -1.2, 0.5], [2.0, 0.1, -0.4], [-0.7, 0.9, 0.2], [0.0, 0.0, 1.5]], dtype=torch.float64)
 TARGET = torch.tensor([0, 1, 2, 2])
 COUNTS = [70, 20, 10]
@@ -50,7 +32,7 @@ def softmax(row):
 
 def test_crcen_torch_exports_the_losses_on_first_use():
     for name in crcen.torch._LOSSES:
-        assert getattr(crcen.torch, name) is getattr(module, name)
+        assert getattr(crcen.torch, name) is getattr(losses, name)
         assert name in dir(crcen.torch)
     with pytest.raises(AttributeError, match="no attribute 'Focal'"):
         crcen.torch.Focal  # noqa: B018
@@ -100,10 +82,10 @@ def test_ldam_margins_follow_the_fourth_root_and_only_the_true_class_pays():
 
 
 def test_effective_numbers_range_from_no_weights_to_balanced_ones():
-    assert effective_number_weights([50, 5], beta=0.0).tolist() == [1.0, 1.0]
-    near_one = effective_number_weights([50, 5], beta=1 - 1e-9)
+    assert losses.effective_number_weights([50, 5], beta=0.0).tolist() == [1.0, 1.0]
+    near_one = losses.effective_number_weights([50, 5], beta=1 - 1e-9)
     assert near_one[1] / near_one[0] == pytest.approx(10.0, rel=1e-6)
-    some = effective_number_weights([50, 5], beta=0.9)
+    some = losses.effective_number_weights([50, 5], beta=0.9)
     assert some[1] / some[0] == pytest.approx((1 - 0.9**50) / (1 - 0.9**5))
     crcen.torch.ClassWeightedLoss(some)(LOGITS[:, :2], TARGET.clamp(max=1))
 
@@ -112,9 +94,9 @@ def test_one_sided_regression_by_hand():
     costs = [[0.0, 1.0, 4.0], [3.0, 0.0, 3.0], [9.0, 9.0, 0.0]]
     pairs = [(r, c, min(costs[y])) for row, y in ROWS for r, c in zip(row, costs[y], strict=True)]
     total = sum(math.log1p(math.exp((1 if c == least else -1) * (r - c))) for r, c, least in pairs)
-    assert float(OneSidedRegressionLoss(costs)(LOGITS, TARGET)) == pytest.approx(total / 4, rel=1e-6)
+    assert float(OneSided(costs)(LOGITS, TARGET)) == pytest.approx(total / 4, rel=1e-6)
     with pytest.raises(InvalidInput, match="a cost for each of 2 actions"):
-        OneSidedRegressionLoss([[0.0, 1.0], [5.0, 0.0]])(LOGITS, TARGET)
+        OneSided([[0.0, 1.0], [5.0, 0.0]])(LOGITS, TARGET)
 
 
 def test_learned_costs_at_the_shares_are_logit_adjustment_and_descend_to_their_target():
@@ -132,9 +114,9 @@ def test_learned_costs_at_the_shares_are_logit_adjustment_and_descend_to_their_t
 
 def test_separability_and_target_of_four_rows_on_a_line():
     x, y = torch.tensor([[0.0], [1.0], [4.0], [6.0]]), torch.tensor([0, 0, 1, 1])
-    found = class_separability(x, y, 2)  # class 0: 1/4 and 1/3; class 1: 2/3 and 2/5
+    found = losses.class_separability(x, y, 2)  # class 0: 1/4 and 1/3; class 1: 2/3 and 2/5
     assert found.flatten().tolist() == pytest.approx([0.0, (1 / 4 + 1 / 3) / 2, (2 / 3 + 2 / 5) / 2, 0.0])
-    target = target_costs([30, 10], found, torch.tensor([[0.9, 0.1], [0.4, 0.6]]))
+    target = losses.target_costs([30, 10], found, torch.tensor([[0.9, 0.1], [0.4, 0.6]]))
     assert float(target[1, 0]) == pytest.approx(0.75 * math.exp(-0.5 * (float(found[1, 0]) ** 2 + 0.4**2)), rel=1e-6)
     assert float(target[1, 1]) == pytest.approx(0.25 * math.exp(-0.5 * 0.6**2), rel=1e-6)
 
@@ -172,17 +154,17 @@ def test_quintuplets_on_six_rows_of_the_unit_circle():
         if near:
             terms = [0.5 + far_own - min(near), 0.4 + min(near) - max(near), 0.9 + max(near) - rival]
         total += sum(max(0.0, term) for term in terms)
-    assert float(QuintupletLoss((0.5, 0.4, 0.9))(z, y, cluster)) == pytest.approx(total / 6, rel=1e-9)
+    assert float(Quintuplets((0.5, 0.4, 0.9))(z, y, cluster)) == pytest.approx(total / 6, rel=1e-9)
 
 
 def test_gradients_agree_with_finite_differences():
     given = [LogitAdjustedLoss(COUNTS), FocalLoss(2.0), LDAMLoss(COUNTS), ClassRectificationLoss(COUNTS)]
-    given += [OneSidedRegressionLoss([[0, 1, 2], [3, 0, 1], [5, 5, 0]]), LearnedCostLoss(3, torch.rand(3, 3) + 0.5)]
+    given += [OneSided([[0, 1, 2], [3, 0, 1], [5, 5, 0]]), LearnedCostLoss(3, torch.rand(3, 3) + 0.5)]
     for loss in given:
         loss.double()
         assert torch.autograd.gradcheck(lambda z, loss=loss: loss(z, TARGET), (LOGITS.clone().requires_grad_(),))
     cluster = torch.tensor([0, 1, 2, 2])
-    assert torch.autograd.gradcheck(lambda z: QuintupletLoss()(z, TARGET, cluster), (LOGITS.clone().requires_grad_(),))
+    assert torch.autograd.gradcheck(lambda z: Quintuplets()(z, TARGET, cluster), (LOGITS.clone().requires_grad_(),))
 
 
 @pytest.mark.parametrize(
@@ -190,10 +172,10 @@ def test_gradients_agree_with_finite_differences():
     [
         (lambda: LogitAdjustedLoss([5, 0]), "all above 0"),
         (lambda: FocalLoss(-1.0), "gamma must be at least 0"),
-        (lambda: effective_number_weights([3, 4], beta=1.0), "from 0 to below 1"),
+        (lambda: losses.effective_number_weights([3, 4], beta=1.0), "from 0 to below 1"),
         (lambda: LearnedCostLoss(2, [[1.0, 0.0], [1.0, 1.0]]), "above 0"),
         (lambda: ClassRectificationLoss([3, 4], hardest=0), "hardest must be at least 1"),
-        (lambda: QuintupletLoss((1.0, 2.0)), "three numbers"),
+        (lambda: Quintuplets((1.0, 2.0)), "three numbers"),
         (lambda: LDAMLoss([3, 4], scale=0.0), "scale above 0"),
     ],
 )
@@ -224,23 +206,6 @@ def test_outputs_are_stationary_for_the_posterior_of_natural_logits(n_classes):
             assert terms.sum(dim=0).abs().max() < 1e-9 * terms.abs().sum()
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_natural_logits_of_the_minimised_expected_loss_are_the_posterior(n_classes):
-    known = [[0.02, 0.98], [0.7, 0.3]] if n_classes == 2 else [[0.9, 0.08, 0.02], [0.2, 0.3, 0.5]]
-    for loss, own in ((loss.double(), own) for loss in invertible(n_classes) for own in known):
-        z = torch.zeros(1, n_classes, dtype=torch.float64, requires_grad=True)
-        solver = torch.optim.LBFGS([z], max_iter=500, tolerance_grad=1e-12, line_search_fn="strong_wolfe")
-
-        def expected(z=z, own=own, loss=loss, solver=solver):
-            solver.zero_grad()
-            total = sum(own[k] * loss(z, torch.tensor([k])) for k in range(n_classes))
-            total.backward()
-            return total
-
-        solver.step(expected)
-        assert loss.natural_logits(z.detach()).softmax(dim=1)[0].tolist() == pytest.approx(own, rel=1e-3)
-
-
 def test_log_odds_of_two_classes_are_monotone_and_exact_at_both_ends():
     o = torch.linspace(-300, 300, 1201, dtype=torch.float64)
     for loss in invertible(2):
@@ -256,15 +221,11 @@ def test_log_odds_of_two_classes_are_monotone_and_exact_at_both_ends():
             low, high = loss.margins.tolist()
             ends = [loss.scale * (-300 + low) - shift, loss.scale * (300 - high) - shift]
         assert log_odds[[0, -1]].tolist() == pytest.approx(ends, rel=1e-12)
-        for row in torch.tensor([-2.0, 0.5], dtype=torch.float64):  # p/(1−p) = −ℓ₀′/ℓ₁′
-            slope = gradients(loss, torch.stack([torch.zeros_like(row), row]))[:, 1]
-            found = loss.natural_logits(row[None])[0]
-            assert float(found[1] - found[0]) == pytest.approx(math.log(-slope[0] / slope[1]), rel=1e-9)
 
 
-NATURAL = [networks.LogitAdjustedClassifier(), networks.ClassBalancedClassifier(), FocalClassifier(), LDAMClassifier()]
-OTHERS = [networks.ClassRectificationClassifier(), LearnedCostClassifier(), MeanSquaredFalseErrorClassifier()]
-OTHERS += [OneSidedRegressionClassifier(), EmbeddedNeighboursClassifier(cluster_size=60)]
+SOSR, LMLE = networks.OneSidedRegressionClassifier, networks.EmbeddedNeighboursClassifier
+NATURAL = [make_method(name) for name in ("logit_adjustment", "class_balanced", "focal", "ldam")]
+OTHERS = [*(make_method(name) for name in ("crl", "cosen", "msfe", "sosr")), LMLE(cluster_size=60)]
 LIGHT = {"hidden": (8,), "max_epochs": 12, "schedule": crcen.Schedule(batch_size=32), "random_state": 0}
 
 
@@ -282,20 +243,16 @@ def table(n_classes):
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 @named(NATURAL + OTHERS)
-def test_network_learns_repeats_and_pickles(model, n_classes):
+def test_network_learns_and_a_failed_fit_changes_nothing(model, n_classes):
     X, y = table(n_classes)
     fitted = clone(model).set_params(**LIGHT).fit(X, y)
     assert (fitted.predict(X) == y).mean() > 0.75
     p = fitted.predict_proba(X)
-    assert p.shape == (400, n_classes)
-    assert p.sum(axis=1) == pytest.approx(1.0)
-    np.testing.assert_array_equal(clone(model).set_params(**LIGHT).fit(X, y).predict_proba(X), p)
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).predict_proba(X), p)
     assert fitted.decision_function(X).shape == ((400,) if n_classes == 2 else (400, 3))
     with pytest.raises(crcen.InvalidInput, match="two classes"):
         fitted.fit(X[:, :2], np.zeros(len(X)))
-    np.testing.assert_array_equal(fitted.predict_proba(X), p)  # a failed fit changes nothing
-    if isinstance(model, LearnedCostClassifier) and n_classes == 2:
+    np.testing.assert_array_equal(fitted.predict_proba(X), p)
+    if isinstance(model, networks.LearnedCostClassifier) and n_classes == 2:
         assert (fitted.costs_ < 1).all()
         assert fitted.costs_[0, 0] < fitted.costs_[1, 1]  # "bad" is the rarer one, and first
 
@@ -314,7 +271,7 @@ def test_natural_probabilities_match_a_known_posterior(model, n_classes):
     p = fitted.predict_proba(x[:, None])
     assert p.mean(axis=0) == pytest.approx(np.bincount(y) / 6000, abs=0.012)
     assert np.abs(p - truth).mean() < 0.02
-    if isinstance(model, FocalClassifier | LDAMClassifier):  # the softmax of the outputs is no posterior
+    if isinstance(model, networks.FocalClassifier | networks.LDAMClassifier):  # outputs are no posterior
         raw = torch.from_numpy(fitted._outputs(x[:, None])).softmax(dim=1).numpy()
         assert np.abs(raw - truth).mean() > 1.5 * np.abs(p - truth).mean()
         assert (fitted.predict(x[:, None]) == raw.argmax(axis=1)).all()
@@ -339,7 +296,7 @@ def test_msfe_weights_follow_the_class_errors(n_classes):
     rng = np.random.default_rng(0)
     y = np.minimum(np.arange(400) % 10, n_classes - 1)
     X = rng.normal(size=(400, 3)) + 1.2 * y[:, None]
-    model = MeanSquaredFalseErrorClassifier(hidden=(8,), max_epochs=12, random_state=0).fit(X, y)
+    model = networks.MeanSquaredFalseErrorClassifier(hidden=(8,), max_epochs=12, random_state=0).fit(X, y)
     weights, counts = model.class_weights_, np.bincount(y)
     assert weights.shape == (12, n_classes)
     assert weights[0] == pytest.approx(400 / (n_classes * counts))
@@ -357,22 +314,22 @@ def test_msfe_weights_follow_the_class_errors(n_classes):
 
 def test_one_sided_regression_follows_the_costs_and_rejects_other_prices():
     X, y = table(2)
-    cheap, dear = (OneSidedRegressionClassifier(crcen.Budget(c), **LIGHT).fit(X, y).predict(X) for c in (1.0, 30.0))
+    cheap, dear = (SOSR(crcen.Budget(c), **LIGHT).fit(X, y).predict(X) for c in (1.0, 30.0))
     assert (dear == "bad").sum() > (cheap == "bad").sum()
     stated = crcen.CostMatrix([[0, 30], [1, 0]], labels=["bad", "ok"])
-    np.testing.assert_array_equal(OneSidedRegressionClassifier(stated, **LIGHT).fit(X, y).predict(X), dear)
+    np.testing.assert_array_equal(SOSR(stated, **LIGHT).fit(X, y).predict(X), dear)
 
     X, y = table(3)
     with pytest.raises(crcen.InvalidParameter, match="price for two classes"):
-        OneSidedRegressionClassifier(crcen.Budget(3), **LIGHT).fit(X, y)
+        SOSR(crcen.Budget(3), **LIGHT).fit(X, y)
     review = crcen.CostMatrix(1 - np.eye(3)).with_review(0.3)
     with pytest.raises(crcen.InvalidParameter, match="classes alone"):
-        OneSidedRegressionClassifier(review, **LIGHT).fit(X, y)
+        SOSR(review, **LIGHT).fit(X, y)
 
 
 def test_margin_of_embedded_neighbours_by_hand():
     """Clusters on a circle, two neighbours, the last of which counts."""
-    model = EmbeddedNeighboursClassifier(n_neighbors=2)
+    model = LMLE(n_neighbors=2)
     model.classes_ = model.cluster_classes_ = np.array([0, 1])
     angle = np.array([0.0, 0.1, 0.3, 2.0, 2.2])
     points = np.stack([np.cos(angle), np.sin(angle)], axis=1)
@@ -385,17 +342,17 @@ def test_margin_of_embedded_neighbours_by_hand():
 
 def test_clusters_and_neighbours_are_limited_and_rows_on_one_point_make_one_cluster():
     X, y = table(2)
-    model = EmbeddedNeighboursClassifier(cluster_size=20, **{**LIGHT, "l2": 1e4, "max_epochs": 3}).fit(X, y)
+    model = LMLE(cluster_size=20, **{**LIGHT, "l2": 1e4, "max_epochs": 3}).fit(X, y)
     assert len(model.cluster_rows_) == len(model.cluster_classes_)
     assert min(map(len, model.cluster_rows_)) > 0
     assert np.isfinite(model.predict_proba(X)).all()
-    same = EmbeddedNeighboursClassifier(cluster_size=20, **{**LIGHT, "max_epochs": 2}).fit(np.zeros_like(X), y)
+    same = LMLE(cluster_size=20, **{**LIGHT, "max_epochs": 2}).fit(np.zeros_like(X), y)
     assert len(same.cluster_rows_) == 2
     X, y = make_classification(300, 4, random_state=0)
-    model = EmbeddedNeighboursClassifier(cluster_size=2, max_neighbors=3, **{**LIGHT, "max_epochs": 1}).fit(X, y)
+    model = LMLE(cluster_size=2, max_neighbors=3, **{**LIGHT, "max_epochs": 1}).fit(X, y)
     assert max(np.bincount(model.cluster_classes_)) == 10
     assert max(map(len, model.cluster_rows_)) == 3
     assert model.n_kept_ == sum(map(len, model.cluster_rows_)) <= 60
     assert model.n_rows_ == 300
     with pytest.raises(crcen.InvalidParameter, match="max_neighbors"):
-        EmbeddedNeighboursClassifier(max_neighbors=0).fit(X, y)
+        LMLE(max_neighbors=0).fit(X, y)

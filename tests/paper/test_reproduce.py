@@ -16,16 +16,11 @@ from sklearn.neural_network import MLPClassifier
 import crcen
 from crcen._support.files import write_atomic
 from crcen.exceptions import DataUnavailable
+from crcen.paper import protocol as run_folder
 from crcen.paper import reproduce as module
-from crcen.paper import run_folder
-from crcen.paper.claims import claims
-from crcen.paper.figure1 import run_figure1
 from crcen.paper.methods import make_method
-from crcen.paper.protocol import splits
-from crcen.paper.reproduce import read_settings, reproduce
-from crcen.paper.run_folder import RunFolder, published, settings_hash
-from crcen.paper.table1 import run_table1
-from crcen.paper.table3 import READINGS, run_table3
+from crcen.paper.protocol import RunFolder, published, settings_hash, splits
+from crcen.paper.reproduce import READINGS, claims, read_settings, reproduce, run_figure1, run_table1, run_table3
 
 BUNDLED = {"abalone", "satimage"}
 ROOT = Path(__file__).parents[2]
@@ -79,13 +74,12 @@ def test_packaged_settings_are_the_papers_protocol_and_quick_ones_need_no_downlo
     for part, settings in full.items():
         assert quick[part].keys() == settings.keys()
     assert {row.name for row in crcen.list_datasets() if row.paper_name} == set(full["protocol"]["sets"])
-    protocol, table1 = full["protocol"], full["table1"]
-    assert (protocol["splits"], protocol["test_size"], protocol["folds"]) == (4, 0.25, 4)
-    assert max(protocol["l2"]) >= 0.1  # us_crime needs it
-    assert protocol["selection"] == "first_split"
+    papers = {"splits": 4, "test_size": 0.25, "folds": 4, "selection": "first_split"}
+    assert full["protocol"].items() >= papers.items()
+    assert max(full["protocol"]["l2"]) >= 0.1  # us_crime needs it
     assert full["figure1"]["alphas"] == [0.5, 1, 1.5, 2]
-    assert (table1["runs"], table1["n_pos"], table1["n_neg"], table1["n_test"]) == (100, 1000, 10000, 1000)
-    assert table1["hidden"] == [10]
+    simulated = {"runs": 100, "n_pos": 1000, "n_neg": 10000, "n_test": 1000, "hidden": [10]}
+    assert full["table1"].items() >= simulated.items()
     for settings in (full, quick):
         assert settings["table3"]["methods"] == [name for name, method in crcen.METHODS.items() if method.in_table3]
     monkeypatch.delenv("CRCEN_DATA_HOME", raising=False)
@@ -127,23 +121,19 @@ def test_everything_is_on_one_self_contained_page(tiny, tmp_path):
     text = (report.folder / "report.html").read_text()
     tags = re.findall(r"<(\w+)", text)
     assert headings(text) == [*(heading for part in HEADINGS.values() for heading in part), "The paper's claims"]
-    assert tags.count("table") == len(report.texts) == 7
-    assert tags.count("svg") == 1
+    assert (tags.count("table"), len(report.texts), tags.count("svg")) == (7, 7, 1)
     assert not {"script", "link", "iframe", "img", "object"} & set(tags)
     addresses = re.findall(r"""\b(?:src|href|xlink:href|data|action|poster|srcset)=["'](.*?)["']""", text)
     assert all(address.startswith("#") for address in addresses)
-    assert "@import" not in text
-    assert not re.search(r"url\((?!#)", text)
+    assert not re.search(r"@import|url\((?!#)", text)
     # What is left are names of XML vocabularies, which nothing loads.
-    names = re.findall(r"""(\w[\w:]*)=["']https?://""", text)
+    names = re.findall(r"""(xmlns[\w:]*|rdf:resource)=["']https?://""", text)
     assert len(names) == len(re.findall("https?://", text))
-    assert all(name.startswith("xmlns") or name == "rdf:resource" for name in names)
     assert (report.folder / "claims.md").read_text() == report.texts[-1]
     for part in HEADINGS:
         assert (report.folder / part / "DONE").exists()
         assert (report.folder / part / f"{part}.md").read_text() in report.texts
-    for number in ("0.808", "10.05 (1.13)"):
-        assert number in text
+    assert all(number in text for number in ("0.808", "10.05 (1.13)"))
 
 
 @pytest.mark.parametrize("artefact", HEADINGS)
@@ -157,9 +147,7 @@ def test_one_artefact_alone(tiny, tmp_path, artefact):
 
 def test_figure_uses_the_choice_of_table_3_and_other_settings_are_rejected(tiny, tmp_path, monkeypatch):
     found = reproduce("table3", out=tmp_path, methods="crcen, adaboost")
-    assert "AdaBoost" in found.texts[1]
-    assert "RUSB" not in found.texts[1]
-    assert "seconds a fit" in found.texts[1]
+    assert [name in found.texts[1] for name in ("AdaBoost", "seconds a fit", "RUSB")] == [True, True, False]
     monkeypatch.setattr("crcen.paper.protocol._search", None)
     reproduce("figure1", out=tmp_path)
     with pytest.raises(crcen.InvalidParameter, match=r"other settings \(scoring\)"):
@@ -278,10 +266,10 @@ def test_methods_of_a_reading_are_those_of_their_libraries(readings):
     forest = READINGS["2019"]["balanced_rf"](random_state=0)
     assert (forest.bootstrap, forest.replacement, forest.sampling_strategy) == (True, False, "auto")
     network = READINGS["scikit-learn"]["mlp"](random_state=0)
-    assert network.get_params() == MLPClassifier((100,), random_state=0).get_params()
     sampler, after = READINGS["scikit-learn"]["smote"](random_state=0)
     assert type(sampler).__name__ == "SMOTE"
-    assert after.get_params() == network.get_params()
+    for one in (network, after):
+        assert one.get_params() == MLPClassifier((100,), random_state=0).get_params()
 
 
 def rows_at(gap, sets=("abalone", "scene"), methods=("crcen", "csmlp", "mlp")):
@@ -361,14 +349,14 @@ def test_rows_are_on_disk_when_add_returns_and_found_again(tmp_path, monkeypatch
     run.add(ROWS[2:])
     assert synced[-1] == (tmp_path / "rows.jsonl").stat().st_size
     assert run.rows == opened(tmp_path).rows == ROWS
-    assert run.has(dataset="a", split=2)
-    assert not run.has(dataset="a", split=3)
-    assert not run.has(dataset="a", curve="none")
+    asked = {"split": 2}, {"split": 3}, {"curve": "none"}
+    assert [run.has(dataset="a", **one) for one in asked] == [True, False, False]
 
 
-@pytest.mark.parametrize(
-    "tail", [b'{"dataset": "a", "spl', b'{"dataset": "a", "split": 9}', b"\x00\x00\xff", b"{", b""]
-)
+TAILS = [b'{"dataset": "a", "spl', b'{"dataset": "a", "split": 9}', b"\x00\x00\xff", b"{", b""]
+
+
+@pytest.mark.parametrize("tail", TAILS)
 def test_truncated_line_is_dropped_from_the_file(tmp_path, tail):
     opened(tmp_path).add(ROWS)
     path = tmp_path / "rows.jsonl"
@@ -401,7 +389,6 @@ def test_first_row_of_a_key_is_kept_and_other_settings_are_rejected_by_name(tmp_
     assert str(tmp_path) in str(caught.value)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     assert settings_hash({"a": 1, "b": 2}) == settings_hash({"b": 2, "a": 1}) != settings_hash({"a": 1})
-    assert len(settings_hash({})) == 8
 
 
 def test_environment_is_written_once_and_an_interrupted_folder_is_completed(tmp_path, monkeypatch):
@@ -419,14 +406,11 @@ def test_environment_is_written_once_and_an_interrupted_folder_is_completed(tmp_
             opened(tmp_path)
     run = opened(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"settings.json", "environment.json"}
-    run.write("table.md", "text")
-    assert not (tmp_path / "DONE").exists()
     run.write_tables({})
     assert (tmp_path / "DONE").exists()
     path = tmp_path / "environment.json"
     environment = json.loads(path.read_text())
-    assert environment["crcen"] == crcen.__version__
-    assert {"python", "platform", "processors", "device", "packages", "command"} <= environment.keys()
+    assert environment.keys() == {"crcen", "python", "platform", "processors", "device", "packages", "command"}
     assert environment["packages"].keys() >= {"numpy", "torch", "scikit-learn", "imbalanced-learn"}
     path.write_text("the first run's")
     opened(tmp_path)
@@ -479,8 +463,16 @@ def folders(tmp_path_factory):
         assert not (stopped / part / "DONE").exists()
         assert not (stopped / part / f"{part}.md").exists()
         path.write_bytes(path.read_bytes() + b'{"dataset": "abalone", "sp')
+        if part == "figure1":  # within a split, too
+            path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:3]) + b'{"dataset": "abalone", "sp')
     run_all(stopped)
     return calm, stopped
+
+
+def test_finished_run_computes_nothing(folders, monkeypatch):
+    for name in ("_simulate", "_evaluate", "_counts"):
+        monkeypatch.setattr(module, name, None)
+    run_all(folders[0])
 
 
 @pytest.mark.parametrize("part", [*TABLES, "selection"])

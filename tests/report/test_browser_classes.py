@@ -3,11 +3,12 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.special import softmax
 
 import crcen
 from crcen import CostMatrix
 from crcen.report.evidence import evidence_of
-from crcen.report.measurements import MOST_NUMBERS, explored_rows
+from crcen.report.quality import MOST_NUMBERS, explored_rows
 from crcen.theory.metrics import measure_quality
 from crcen.theory.price import Price
 
@@ -18,22 +19,18 @@ HOSTILE = LABELS[2]
 class KnownClasses:
     """States the softmax of −1 + x, 1 and x₁; with class weights, as crcen's own estimators have them."""
 
-    def __init__(self, error=0.0):
-        self.classes_ = np.array(LABELS, dtype=object)
-        self.weighting_ = Price(np.array([12.0, 1.0, 3.0]), np.array([11_000.0, 60_000.0, 29_000.0]))
-        self.error = error
+    classes_ = np.array(LABELS, dtype=object)
+    weighting_ = Price(np.array([12.0, 1.0, 3.0]), np.array([11_000.0, 60_000.0, 29_000.0]))
 
-    def predict_proba(self, X, error=None):
+    def predict_proba(self, X):
         X = np.asarray(X, dtype=float)
-        logits = np.column_stack([X[:, 0] - 1.5 + (self.error if error is None else error), np.ones(len(X)), X[:, 1]])
-        p = np.exp(logits - logits.max(axis=1, keepdims=True))
-        return p / p.sum(axis=1, keepdims=True)
+        return softmax(np.column_stack([X[:, 0] - 1.5, np.ones(len(X)), X[:, 1]]), axis=1)
 
 
 def draw(model, n, seed=0):
     rng = np.random.default_rng(seed)
     X = pd.DataFrame(rng.normal(size=(n, 2)), columns=["a", "b"])
-    p = model.predict_proba(X, error=0.0)
+    p = model.predict_proba(X)
     return X, model.classes_[(rng.random(n)[:, None] > p.cumsum(axis=1)).sum(axis=1)], p
 
 
@@ -47,9 +44,7 @@ def rows():
 def page(rows, tmp_path_factory):
     model, X, y, _ = rows
     path = tmp_path_factory.mktemp("page") / "report.html"
-    return crcen.write_report(
-        model, X, y, path, title=HOSTILE, data_name=HOSTILE, model_path="some where/model.crcen"
-    ).path
+    return crcen.write_report(model, X, y, path, title=HOSTILE, data_name=HOSTILE, model_path="a b/model.crcen").path
 
 
 def shown(browser):
@@ -73,9 +68,8 @@ def check(found, y, p, costs):
     numbers = np.array([LABELS.index(one) for one in y])
     wanted = measure_quality(numbers, p, costs)
     np.testing.assert_array_equal(found["table"], wanted.counts.table)
-    assert found["out-cost"] == pytest.approx(wanted.cost.value)
-    assert found["out-habit"] == pytest.approx(wanted.habit_cost)
-    assert found["out-saved"] == pytest.approx(wanted.saved.value)
+    figures = [found[f"out-{name}"] for name in ("cost", "habit", "saved")]
+    assert figures == pytest.approx([wanted.cost.value, wanted.habit_cost, wanted.saved.value])
 
 
 def test_the_costs_of_the_model_and_others_that_are_typed(opened, rows):
@@ -123,12 +117,7 @@ def test_a_class_turns_into_its_own_explorer(opened, rows):
         "{ const c = document.querySelector('#class-choice'); c.value = '0'; c.dispatchEvent(new Event('change')); }"
     )
     inside = "document.querySelector('#one-class-frame').contentDocument"
-    for _ in range(100):
-        if opened.run(
-            f"Boolean({inside} && {inside}.querySelector('#out-tp') && {inside}.querySelector('#out-tp').dataset.value)"
-        ):
-            break
-        opened.run("new Promise((done) => setTimeout(done, 50))")
+    opened.wait_until(f"Boolean({inside}?.querySelector('#out-tp')?.dataset.value)")
     price = opened.run(f"{inside}.querySelector('#price-number').valueAsNumber")
     found = opened.run(f"Number({inside}.querySelector('#out-tp').dataset.value)")
     alarms = p[:, 0] > 1 / (1 + price)
@@ -138,10 +127,8 @@ def test_a_class_turns_into_its_own_explorer(opened, rows):
     assert "--positive" in opened.run(f"{inside}.querySelector('#command').textContent")
 
 
-def test_no_number_is_lost_in_the_page(page, rows):
-    text = page.read_text(encoding="utf-8")
-    assert HOSTILE not in text
-    assert "<b>worn" not in text
+def test_the_page_is_small_and_escaped(page):
+    assert "<b>worn" not in page.read_text(encoding="utf-8")
     assert page.stat().st_size < 700_000
 
 
@@ -157,13 +144,3 @@ def test_many_rows_stay_small_and_the_sample_counts_for_all(tmp_path):
     costs = CostMatrix(model.weighting_.weights[:, None] * (1 - np.eye(3)), labels=LABELS)
     whole, part = measure_quality(numbers, p, costs), measure_quality(numbers[chosen], p[chosen], costs, weights)
     assert part.cost.value == pytest.approx(whole.cost.value, rel=0.05)
-
-
-def test_checks_of_the_page_find_a_planted_error(tmp_path):
-    model = KnownClasses(error=1.0)
-    X, y, _ = draw(model, 4000, seed=5)
-    report = crcen.write_report(model, X, y, tmp_path / "r.html")
-    assert {"CRC003", "CRC007"} <= {one.code for one in report.warnings}
-    text = report.path.read_text(encoding="utf-8")
-    assert "CRC007" in text
-    assert "Key equations" in text

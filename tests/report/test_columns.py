@@ -13,9 +13,8 @@ from sklearn.preprocessing import FunctionTransformer
 
 import crcen
 from crcen import CRCENClassifier, TableClassifier
-from crcen.report import columns
-from crcen.report.columns import column_effects, permutation_importance, single_columns
-from crcen.report.evidence import gather
+from crcen.report import evidence as columns
+from crcen.report.evidence import column_effects, gather, permutation_importance, single_columns
 from crcen.theory.metrics import log_losses
 
 
@@ -74,15 +73,15 @@ def table_rows():
     y = (rng.random(n) < 0.2).astype(int)
     number = (rng.normal(size=n) + y).round(5)
     gaps = np.where(y == 1, np.nan, rng.normal(size=n).round(5))  # missing exactly where the event is
+    kind, flag = np.where(y == 1, rng.choice(["a", "b"], n), rng.choice(["c", "d"], n)), rng.choice(["yes", "no"], n)
+    days = rng.integers(0, 60, n) + 100 * y
     frame = pd.DataFrame(
         {
             "number": number,
             "gaps": gaps,
-            "kind": np.where(y == 1, rng.choice(["a", "b"], n), rng.choice(["c", "d"], n)),
-            "flag": rng.choice(["yes", "no"], n),
-            "day": (pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 60, n) + 100 * y, "D")).strftime(
-                "%d.%m.%Y"
-            ),
+            "kind": kind,
+            "flag": flag,
+            "day": (pd.Timestamp("2024-01-01") + pd.to_timedelta(days, "D")).strftime("%d.%m.%Y"),
             "note": [f"client {i} wrote" + (" refund" if one else "") for i, one in enumerate(y)],
         }
     )
@@ -233,9 +232,8 @@ def test_many_rows_are_thinned_and_one_seed_is_one_result():
     assert found.base_log_loss == pytest.approx(-(share * np.log(share) + (1 - share) * np.log(1 - share)))
     assert found.log_loss == pytest.approx(log_loss(y, model.predict_proba(X)), rel=0.05)
     model = KnownPosterior()
-    once, again, other = (
-        permutation_importance(gather(model, *draw(model, 100, n_columns=120), random_state=seed)) for seed in (3, 3, 4)
-    )
+    rows = draw(model, 100, n_columns=120)
+    once, again, other = (permutation_importance(gather(model, *rows, random_state=seed)) for seed in (3, 3, 4))
     assert once == again
     assert once != other
     assert once.n_repeats == columns.MOST_REPEATS
@@ -295,44 +293,35 @@ def test_all_drawings_share_one_scale(known_rows, effects, tmp_path):
     assert "&lt;z&gt;" in drawn["c"]
 
 
-def test_the_page_has_effects_and_groups_escaped(tmp_path, chromium):
+def test_the_page_has_effects_and_counts_of_groups_escaped(tmp_path, chromium):
     model = PricedPosterior()
     X, y = draw(model, 900, seed=3)
     hostile = "</td><script>window.hacked=1</script>"
     number = np.arange(len(y))
     groups = {"<i>sex</i>": np.where(number % 2, hostile, "b"), "region": np.where(number % 3, 1, 2)}
     report = crcen.write_report(model, X, y, tmp_path / "report.html", groups=groups)
-    assert {one.code for one in report.findings} >= {"CRC010"}
+    assert "CRC010" in {one.code for one in report.findings}
     assert report.n_bytes < 1_000_000
     chromium.open(report.path)
     assert chromium.troubles() == []
     assert chromium.requests() == [report.path.resolve().as_uri()]
     assert chromium.run("window.hacked") is None
-    assert chromium.run("document.querySelectorAll('#groups table.groups').length") == 2
-    shown = chromium.run("document.querySelector('#groups table.groups tbody').innerText")
-    assert hostile in shown
+    alarms = model.predict_proba(X)[:, 1] > model.weighting_.threshold
+    tables = chromium.run(
+        "[...document.querySelectorAll('#groups table.groups')].map((t) => Object.fromEntries("
+        "[...t.querySelectorAll('tbody tr')].map((r) => [r.cells[0].innerText, [...r.cells].map((c) => c.innerText)])))"
+    )
+    for shown, group in zip(tables, groups.values(), strict=True):
+        for name, cells in shown.items():
+            mine = group.astype(str) == name
+            recall = f"{100 * alarms[mine][y[mine] == 1].mean():.0f} %"
+            wanted = [f"{mine.sum()}", f"{alarms[mine].sum()}", recall]
+            assert [cells[1], cells[3], cells[4].replace("\xa0", " ")] == wanted
+    assert hostile in tables[0]
     assert chromium.run("document.querySelectorAll('#effects figure').length") >= 1
     for width in (390, 1160):
         chromium.open(report.path, width=width)
         assert chromium.run("document.documentElement.scrollWidth") <= width
-
-
-def test_figures_of_the_page_are_counts_of_the_groups(tmp_path, chromium):
-    model = PricedPosterior()
-    X, y = draw(model, 900, seed=4)
-    group = np.where(np.random.default_rng(0).random(len(y)) < 0.3, "few", "many")
-    report = crcen.write_report(model, X, y, tmp_path / "report.html", groups={"g": group})
-    chromium.open(report.path)
-    alarms = model.predict_proba(X)[:, 1] > model.weighting_.threshold
-    for name in ("few", "many"):
-        cells = chromium.run(
-            f"[...[...document.querySelectorAll('#groups table.groups tbody tr')].find((r) => r.cells[0].innerText === "
-            f"'{name}').cells].map((c) => c.innerText)"
-        )
-        mine = group == name
-        assert int(cells[1].replace(",", "")) == mine.sum()
-        assert int(cells[3].replace(",", "")) == alarms[mine].sum()
-        assert cells[4].replace("\xa0", " ") == f"{100 * alarms[mine][y[mine] == 1].mean():.0f} %"
 
 
 def test_no_groups_no_check(tmp_path):

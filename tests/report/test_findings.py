@@ -1,6 +1,8 @@
-"""Every warning where it is due and nowhere else, on rows whose posterior is known."""
+"""Numbers of the page against rows counted by hand, and every warning where it is due and nowhere else."""
 
+import math
 import re
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,12 +10,14 @@ import numpy as np
 import pytest
 from known_models import KnownPosterior, PricedPosterior, draw
 from scipy.stats import binom, ks_2samp
+from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, roc_auc_score
 
 import crcen
 import papers_training
+from crcen import InvalidInput
 from crcen.report.checks import CHECKS, examine, group_chance, score_distance
 from crcen.report.evidence import gather
-from crcen.report.measurements import reliability_groups
+from crcen.report.quality import OperatingPoints, compare, price_grid, price_ladder, reliability_groups, rounded
 from crcen.theory.price import weighted_probability
 from crcen.theory.residual_test import TrainingError
 
@@ -33,8 +37,7 @@ def test_the_page_about_the_report_names_every_code():
 
 def test_right_probabilities_are_not_warned_about():
     model = PricedPosterior()
-    total = sum(len(warned(model, *draw(model, 2000, seed=seed))) for seed in range(25))
-    assert total == 0
+    assert [warned(model, *draw(model, 2000, seed=seed)) for seed in range(25)] == [set()] * 25
 
 
 def test_too_few_positives_here_or_in_training_and_what_cannot_be_known():
@@ -116,17 +119,16 @@ def test_the_distance_of_scores_is_kolmogorovs_and_a_move_within_a_slack_is_none
     one = rng.normal(size=400)
     for shift in (0.0, 0.1, 0.5):
         other = rng.normal(shift, 1.0, size=700)
-        distance, by_chance = score_distance(one, other)
         wanted = ks_2samp(one, other)
-        assert distance == pytest.approx(wanted.statistic)
-        assert by_chance == pytest.approx(wanted.pvalue, rel=0.1, abs=1e-4)
+        near = pytest.approx(wanted.statistic), pytest.approx(wanted.pvalue, rel=0.1, abs=1e-4)
+        assert score_distance(one, other) == near
     other = rng.normal(0.6, 0.1, size=300)
     for slack in (0.05, 0.3):
         for moved in (-0.9 * slack, 0.0, slack):
             assert score_distance(one, one + moved, slack * 1.0001) == (0.0, 1.0)
         left = ks_2samp(one, other - slack).statistic  # of the move
-        assert score_distance(one, other, slack)[0] == pytest.approx(left)
-        assert score_distance(other, one, slack)[0] == pytest.approx(left)
+        for pair in ((one, other), (other, one)):
+            assert score_distance(*pair, slack)[0] == pytest.approx(left)
 
 
 def test_scores_of_few_values_that_folds_place_a_little_elsewhere_are_no_drift():
@@ -137,26 +139,21 @@ def test_scores_of_few_values_that_folds_place_a_little_elsewhere_are_no_drift()
     scores = np.round(np.random.default_rng(8).normal(size=3000))
     model.oof_decision_function_ = scores + 0.02
     assert ks_2samp(scores, model.oof_decision_function_).statistic > 0.3
-    assert findings(model, X, y)["CRC004"].status == "passed"
-    model.training_error_ = TrainingError.binary(0.005)
-    assert findings(model, X, y)["CRC004"].status == "warning"
-    model.training_error_ = TrainingError.binary(0.02)
-    assert findings(model, X, y)["CRC004"].status == "passed"
+    for error, status in ((None, "passed"), (0.005, "warning"), (0.02, "passed")):
+        model.training_error_ = None if error is None else TrainingError.binary(error)
+        assert findings(model, X, y)["CRC004"].status == status
 
 
 def test_rows_the_network_was_balanced_on_are_recognised_and_those_solved_out_of_fold_are_not(rare_rows):
     X, y = rare_rows(400)
     model = papers_training.CRCENClassifier(crcen.Budget(5), hidden=(), random_state=0).fit(X, y)
-    found = findings(model, X, y)
-    assert found["CRC008"].status == "warning"
-    assert found["CRC007"].status == "unknown"
-    new = findings(model, *rare_rows(400, seed=1))
-    assert new["CRC008"].status == "passed"
+    found, new = findings(model, X, y), findings(model, *rare_rows(400, seed=1))
+    states = found["CRC008"].status, found["CRC007"].status, new["CRC008"].status
+    assert states == ("warning", "unknown", "passed")
     model = crcen.CRCENClassifier(crcen.Budget(5), hidden=(), random_state=0).fit(X, y)
     for rows in ((X, y), rare_rows(400, seed=1)):
         found = findings(model, *rows)["CRC008"]
-        assert found.status == "unknown"
-        assert "keeps no hashes" in found.measured
+        assert (found.status, "keeps no hashes" in found.measured) == ("unknown", True)
 
 
 def test_the_models_own_error_is_counted_in():
@@ -173,3 +170,159 @@ def test_the_models_own_error_is_counted_in():
     slope = np.sum(lam * (1 - q) * p)
     assert gather(model, X, y).noise == pytest.approx(1 + (0.1 * slope) ** 2 / variance)
     assert gather(KnownPosterior(), *draw(KnownPosterior(), 50)).noise == 1.0
+
+
+@pytest.fixture(params=["plain", "weighted", "ties", "weighted ties"])
+def rows(request):
+    model = KnownPosterior()
+    X, y = draw(model, 700, seed=3)
+    p = model.predict_proba(X)[:, 1]
+    if "ties" in request.param:
+        p = np.round(p, 1)
+    weights = np.random.default_rng(0).uniform(0.2, 3.0, y.size) if "weighted" in request.param else np.ones(y.size)
+    return y == 1, p, weights
+
+
+@pytest.mark.parametrize("price", [0.01, 0.5, 1.0, 4.0, 9.0, 37.3, 1e4])
+def test_counts_are_those_of_decisions_at_the_price(rows, price):
+    target, p, weights = rows
+    counts = OperatingPoints(target, p, weights).counts(price)
+    wanted = crcen.confusion_counts(target, crcen.decide(p, crcen.Budget(price)), weights)
+    found, wanted = ([one.tp, one.fp, one.fn, one.tn] for one in (counts, wanted))
+    assert found == pytest.approx(wanted, abs=1e-9)
+
+
+def test_noise_of_right_probabilities_is_rarely_large_and_the_unit_of_weights_does_not_matter():
+    model = KnownPosterior()
+    beyond, looked = 0, 0
+    for seed in range(40):
+        X, y = draw(model, 600, seed=seed)
+        points = OperatingPoints(y == 1, model.predict_proba(X)[:, 1], np.ones(y.size))
+        noise = [points.deviation(step) for step in points.path(price_ladder(5.0, 8.0))]
+        noise = [z for z in noise if not math.isnan(z)]
+        beyond, looked = beyond + sum(abs(z) > 3 for z in noise), looked + len(noise)
+    assert looked > 200
+    assert beyond / looked < 0.01
+    rng = np.random.default_rng(1)
+    p = rng.uniform(0.1, 0.25, 300)
+    target = rng.random(300) < 0.5
+    one, seven = (OperatingPoints(target, p, np.full(300, size)) for size in (1.0, 7.0))
+    steps = [points.path([3.0, 9.0]).steps[0] for points in (one, seven)]
+    assert one.deviation(steps[0]) == pytest.approx(seven.deviation(steps[1]))
+    assert one.deviation(steps[0]) > 3
+
+
+@pytest.mark.parametrize(("price", "ratio"), [(5.0, 10.0), (0.03, 4.0), (1.0, 1.0), (1e12, 5000.0), (1e-9, 2.0)])
+def test_prices_of_the_slider_rise_and_have_three_digits(price, ratio):
+    grid = price_grid(price, ratio)
+    assert all(a < b for a, b in pairwise(grid))
+    assert all(one == rounded(one) == float(f"{one:.2e}") for one in grid)
+    assert len(grid) < 1600
+    if 1e-6 < price < 1e9:
+        assert grid[0] < price < grid[-1]
+        assert grid[0] <= 1.0 <= ratio <= grid[-1]
+    assert len(price_ladder(price, ratio)) >= 4
+
+
+# -- groups of equal expected positives --------------------------------------------------------------------------------
+
+
+def test_groups_part_the_rows_with_about_equal_expected_positives():
+    model = PricedPosterior()
+    X, y = draw(model, 4000)
+    p, q = model.predict_proba(X)[:, 1], model.weighted_proba(X)[:, 1]
+    groups = reliability_groups(y == 1, p, q, np.ones(y.size))
+    totals = [sum(getattr(group, name) for group in groups) for name in ("n_rows", "observed_positives")]
+    assert (len(groups), totals) == (10, [y.size, (y == 1).sum()])
+    expected = np.array([group.expected_positives for group in groups])
+    assert expected.sum() == pytest.approx(p.sum())
+    assert np.allclose(expected, p.sum() / 10, atol=1.0)
+    edges = np.cumsum([0] + [group.n_rows for group in groups])
+    order = np.argsort(p)
+    for group, start, end in zip(groups, edges, edges[1:], strict=False):
+        mine = order[start:end]
+        z = ((y[mine] == 1).sum() - p[mine].sum()) / np.sqrt((p[mine] * (1 - p[mine])).sum())
+        wanted = [p[mine].mean(), q[mine].mean(), (y[mine] == 1).mean(), z]
+        assert [group.mean_p, group.mean_q, group.observed, group.z] == pytest.approx(wanted)
+
+
+def test_equal_probabilities_stay_together():
+    rng = np.random.default_rng(0)
+    p = np.repeat([0.1, 0.3, 0.9], [450, 150, 50])  # 45 expected positives each
+    groups = reliability_groups(rng.random(p.size) < p, p, None, np.ones(p.size))
+    assert [group.n_rows for group in groups] == [450, 150, 50]
+    assert [group.mean_p for group in groups] == pytest.approx([0.1, 0.3, 0.9])
+    (only,) = reliability_groups(rng.random(500) < 0.2, np.full(500, 0.2), None, np.ones(500))
+    assert (only.n_rows, only.mean_q) == (500, None)
+    (only,) = reliability_groups(np.arange(20) < 2, np.zeros(20), None, np.ones(20))
+    assert (only.observed_positives, only.expected_positives, only.z) == (2.0, 0.0, math.inf)
+
+
+def test_a_whole_weight_is_so_many_copies():
+    model = KnownPosterior()
+    X, y = draw(model, 1200)  # enough positives for ten groups either way
+    p = model.predict_proba(X)[:, 1]
+    times = np.random.default_rng(4).integers(0, 4, y.size)
+    weighted = reliability_groups(y == 1, p, None, times.astype(float))
+    copied = reliability_groups(np.repeat(y, times) == 1, np.repeat(p, times), None, np.ones(times.sum()))
+    both = zip(weighted, copied, strict=True)
+    assert all(a.observed == pytest.approx(b.observed) and a.mean_p == pytest.approx(b.mean_p) for a, b in both)
+
+
+def test_clusters_enter_the_standard_deviation():
+    rng = np.random.default_rng(5)
+    p = np.repeat(rng.uniform(0.05, 0.6, 80), 5)
+    target = np.repeat(rng.random(80), 5) < p
+    ones, copies = np.ones(400), np.repeat(np.arange(80), 5)
+    alone, each, together = (reliability_groups(target, p, None, ones, own) for own in (None, np.arange(400), copies))
+    for one, single, group in zip(alone, each, together, strict=True):
+        assert max(abs(group.z), abs(single.z)) <= abs(one.z)
+        assert group.high - group.low > one.high - one.low
+        assert group.degrees < single.degrees
+    (only,) = reliability_groups(target, np.full(400, 0.3), None, ones, copies)
+    sums = 5.0 * (target[::5] - 0.3)
+    assert only.z == pytest.approx(sums.sum() / np.sqrt(np.sum(sums**2)))
+
+
+# -- several models ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def compared():
+    model = PricedPosterior()
+    X, y = draw(model, 1500, seed=17)
+    return model, X, y, model.predict_proba(X)[:, 1]
+
+
+def test_figures_are_those_of_each_model_at_the_first_ones_price(compared):
+    model, X, y, p = compared
+    other = p**1.5
+    first, second = compare(gather(model, X, y), {"other": other}, "first")
+    assert (first["name"], second["name"]) == ("first", "other")
+    scores = {"roc_auc": roc_auc_score, "average_precision": average_precision_score}
+    for name, score in (scores | {"log_loss": log_loss, "brier": brier_score_loss}).items():
+        assert second[name] == pytest.approx(score(y, other))
+    price = model.weighting_.cost_ratio
+    alarms = {name: one > model.weighting_.threshold for name, one in (("first", p), ("other", other))}
+    costs = {name: np.where(y == 1, price * ~raised, 1.0 * raised) for name, raised in alarms.items()}
+    assert (first["more_per_1000"], second["found"]) == (0.0, (alarms["other"] & (y == 1)).sum())
+    assert second["cost_per_1000"] == pytest.approx(1000 * costs["other"].mean())
+    difference = 1000 * (costs["other"] - costs["first"])
+    mean, half = difference.mean(), 1.96 * difference.std() / np.sqrt(len(y))
+    assert [second["more_per_1000"], *second["interval"]] == pytest.approx([mean, mean - half, mean + half])
+    with pytest.raises(InvalidInput, match="the model b must have one probability for each of 1500 rows"):
+        compare(gather(model, X, y), {"b": p[:5]}, "first")
+
+
+def test_the_page_draws_them_in_a_browser(compared, chromium, tmp_path):
+    model, X, y, p = compared
+    others = {"b <i>": p**1.5, "c": np.full(len(y), 0.1)}
+    page = crcen.write_report(model, X, y, tmp_path / "r.html", others=others).path
+    chromium.open(page)
+    for selector in ("#models tbody tr", "#chart-models svg path"):
+        assert chromium.run(f"document.querySelectorAll('{selector}').length") >= 3
+    assert "b <i>" in chromium.run("document.querySelector('#models').textContent")
+    assert chromium.troubles() == []
+    assert page.stat().st_size < 1_000_000
+    alone = crcen.write_report(model, X, y, tmp_path / "alone.html").path.read_text()
+    assert 'id="models"' not in alone

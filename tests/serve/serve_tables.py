@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import httpx
 import numpy as np
@@ -41,9 +42,8 @@ def class_table(n=700, seed=0):
     return frame.assign(state=np.select([score > 0, score > -1.5], ["broken", "worn"], "fine"))
 
 
-both_models = pytest.mark.parametrize(
-    ("name", "table", "target"), [("fraud", binary_table, "fraud"), ("state", class_table, "state")]
-)
+MODELS = [("fraud", binary_table, "fraud"), ("state", class_table, "state")]
+both_models = pytest.mark.parametrize(("name", "table", "target"), MODELS)
 
 
 def records(frame):
@@ -67,14 +67,12 @@ class Process:
         assert found, self.first_line + self.popen.stdout.read()
         self.address = found[0]
 
-    def wait_ready(self, headers=None):
-        for _ in range(300):
-            try:
-                if httpx.get(f"{self.address}/v2/health/ready", timeout=2).status_code == 200:
-                    return
-            except httpx.TransportError:
-                time.sleep(0.1)
-        raise AssertionError("the server did not start")
+    def wait_ready(self):
+        def is_ready():
+            with suppress(httpx.TransportError):
+                return httpx.get(f"{self.address}/v2/health/ready", timeout=2).status_code == 200
+
+        assert until(is_ready), "the server did not start"
 
     def end(self, number=signal.SIGTERM):
         if self.popen.poll() is None:

@@ -23,7 +23,7 @@ from crcen.commands.inputs import Data, Source, model_of, require, require_input
 from crcen.commands.prices import own_costs
 from crcen.commands.results import Result, file_digest, json_text, note_lines, read_json
 from crcen.commands.scoring import Judging
-from crcen.report.rendering import certificate_page
+from crcen.report.page import certificate_page
 from crcen.tables.fingerprint import RowDigest
 from crcen.theory.criteria import ScoredClasses, judge_criteria
 from crcen.theory.intervals import wilson

@@ -25,7 +25,7 @@ from crcen.commands.rules import RowRule, rule_of
 from crcen.commands.scoring import Hashes, Judging, ScoredTable
 from crcen.decisions.drift import DriftAlarm, MonitorReading
 from crcen.report.checks import selection_of
-from crcen.report.rendering import asset, rendered
+from crcen.report.page import asset, rendered
 from crcen.tables.profile import Difference
 from crcen.theory.intervals import UNKNOWN, Interval, normal_interval
 from crcen.theory.limits import FALSE_ALARM_RATE, WATCHED_COLUMNS_PART

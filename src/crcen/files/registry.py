@@ -39,7 +39,7 @@ TYPES: dict[str, dict[str, str]] = {
     "crcen.models.search.classifier_cv": {"CRCENClassifierCV": _SEARCHED},
     "crcen.models.options": dict.fromkeys(("Calibration", "Search"), ""),
     "crcen.models.search.folds": {"TimeSplit": "n_splits"},
-    "crcen.paper.networks": {"CSMLPClassifier": _FITTED, "MovedThresholdClassifier": _FITTED},
+    "crcen.paper.estimators": {"CSMLPClassifier": _FITTED, "MovedThresholdClassifier": _FITTED},
     "crcen.decisions.posterior_correction": {
         "PosteriorCorrection": f"{_INPUTS} classes_ pos_label_ estimator_ class_factors_ price_ probability_map_ _limit"
     },

@@ -26,7 +26,7 @@ from crcen.exceptions import InvalidParameter
 from crcen.models.fitted import transactional_fit
 from crcen.models.validation import check_classes, check_rows
 from crcen.paper import Array, Index, LabelArray, Seed, losses
-from crcen.paper.classical import check_least
+from crcen.paper.estimators import check_least
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.price import Labels, Price
 from crcen.torch.loss import ClassWeightedLoss

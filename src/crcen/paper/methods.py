@@ -80,13 +80,13 @@ def _library_method(label: str, summary: str, kind: str, probabilities: str, is_
 def _resampled(name: str) -> Method:
     label, training = name.upper(), NetworkTraining(None, "balanced", sampler=name)
     summary = f"rows rebalanced by {label}, then the plain network"
-    make = _own("networks.ResampledClassifier", sampler=name)
+    make = _own("estimators.ResampledClassifier", sampler=name)
     source = f"imbalanced-learn's {label}, this package's network"
     return Method(label, summary, source, make, "rows", "calibrate", training=training)
 
 
 def _adac(number: int, where: str) -> Method:
-    path, summary = "classical.AdaCClassifier", f"boosting with costs {where} the exponent of its row weights"
+    path, summary = "estimators.AdaCClassifier", f"boosting with costs {where} the exponent of its row weights"
     label, source, how = f"AdaC{number}", "Sun and others 2007", {"variant": f"adac{number}"}
     return _own_method(label, summary, source, path, "loss vote", "calibrate", tuning=_COST, defaults=how)
 
@@ -95,7 +95,7 @@ _BALANCED = NetworkTraining("balanced", "balanced")
 _SQUARED = NetworkTraining("balanced", "balanced", "squared_error")
 _GRID, _ONE, _COST = Tuning(), Tuning(networks=1), Tuning("cost", networks=1)
 _NATURAL = Tuning(is_natural=True)
-_PAPER = "networks.CRCENClassifier"
+_PAPER = "estimators.CRCENClassifier"
 
 # One paragraph per method: label, summary, source; factory, changes, probabilities, search.
 # fmt: off
@@ -105,7 +105,7 @@ METHODS: dict[str, Method] = {
         _own(_PAPER, is_papers=True, weighting=None), training=NetworkTraining(None, None)),
     "csmlp": Method(
         "CSMLP", "network with class-weighted squared error on ±1 targets", "this package, after Castro and Braga 2013",
-        _own("networks.CSMLPClassifier"), "loss", training=_SQUARED),
+        _own("estimators.CSMLPClassifier"), "loss", training=_SQUARED),
     "crcen": Method(
         "CRCEN", "network with class-wise reweighted cross entropy, α = 1", "this package, after Li and Zhu",
         _own(_PAPER, is_papers=True), "loss", training=_BALANCED),
@@ -118,7 +118,7 @@ METHODS: dict[str, Method] = {
         "BRF", "balanced random forest with defaults", "BalancedRandomForestClassifier", "factor"),
     "mlp_threshold": Method(
         "MLP, threshold", "network with plain cross entropy, decided at 1−λ", "this package, the control",
-        _own("networks.MovedThresholdClassifier", is_papers=True), "threshold",
+        _own("estimators.MovedThresholdClassifier", is_papers=True), "threshold",
         training=NetworkTraining(None, "balanced"), in_paper=False),
     "crcen_ensemble": Method(
         "CRCEN, averaged", "several CRCEN networks averaged as logits", "this package",
@@ -128,7 +128,7 @@ METHODS: dict[str, Method] = {
         factory("sklearn.ensemble.AdaBoostClassifier"), "loss vote", "calibrate", in_paper=False, in_table3=False),
     "adaboost_threshold": _own_method(
         "AdaBoost, threshold", "plain AdaBoost, calibrated out of fold, decided at 1−λ: the control of adac1 to adac3",
-        "Nikolaou and others 2016", "classical.CalibratedBoostingClassifier", "threshold"),
+        "Nikolaou and others 2016", "estimators.CalibratedBoostingClassifier", "threshold"),
     "balanced_bagging": _library_method(
         "BBag", "trees on balanced draws of the rows, averaged", "BalancedBaggingClassifier", "factor", False),
     "adac1": _adac(1, "inside"),
@@ -136,24 +136,24 @@ METHODS: dict[str, Method] = {
     "adac3": _adac(3, "inside and outside"),
     "balance_cascade": _own_method(
         "Cascade", "boosters on balanced draws, each dropping the negatives it is sure of",
-        "Liu, Wu and Zhou 2009", "classical.BalanceCascadeClassifier", "rows threshold vote", "calibrate"),
+        "Liu, Wu and Zhou 2009", "estimators.BalanceCascadeClassifier", "rows threshold vote", "calibrate"),
     "gsvm_ru": _own_method(
         "GSVM-RU", "support vector machine on positives and granules of negative support vectors",
-        "Tang and others 2009", "classical.GranularSVMClassifier", "rows", "calibrate"),
+        "Tang and others 2009", "estimators.GranularSVMClassifier", "rows", "calibrate"),
     "eusboost": _own_method(
         "EUSBoost", "boosting on negatives that evolution picks in each round",
-        "Galar and others 2013", "classical.EUSBoostClassifier", "rows vote", "calibrate",
+        "Galar and others 2013", "estimators.EUSBoostClassifier", "rows vote", "calibrate",
         budget="1,000 rows, 300 choices tried a round"),
     "mfe": _own_method(
         "MFE", "network with the mean squared errors of both classes added, which is CSMLP at balanced weights",
-        "Wang and others 2016", "networks.CSMLPClassifier", "loss", training=_SQUARED),
+        "Wang and others 2016", "estimators.CSMLPClassifier", "loss", training=_SQUARED),
     "msfe": _own_method(
         "MSFE", "the same with both errors squared: the class with the larger one counts more",
         "Wang and others 2016", "loss_networks.MeanSquaredFalseErrorClassifier", "loss",
         tuning=Tuning(is_natural=True, networks=1)),
     "s2s": _own_method(
         "s2s", "network that reads two rows at once, decided by a vote over references",
-        "Dumpala and others 2018", "networks.PairedClassifier", "rows vote",
+        "Dumpala and others 2018", "estimators.PairedClassifier", "rows vote",
         tuning=Tuning(is_natural=True, networks=1, lighter={"max_pairs": 2000}),
         budget="20,000 pairs of a kind, 25 references of a class"),
     "sosr": _own_method(

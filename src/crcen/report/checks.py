@@ -8,9 +8,8 @@ import numpy as np
 from scipy.special import kolmogorov
 
 from crcen._support.text import listed, plural
-from crcen.report.columns import permutation_importance, pure_cells, single_columns
-from crcen.report.evidence import Evidence, kept_by, log_odds
-from crcen.report.measurements import ReliabilityGroup, points_of, price_ladder, reliability, reliability_groups
+from crcen.report.evidence import Evidence, kept_by, log_odds, permutation_importance, pure_cells, single_columns
+from crcen.report.quality import ReliabilityGroup, points_of, price_ladder, reliability, reliability_groups
 from crcen.tables.leaks import suspects
 from crcen.theory import limits
 from crcen.theory.expense import judge_class_steps, outside_chance
@@ -247,10 +246,8 @@ def drift(evidence: Evidence) -> Outcome:
     is_off = False
     if distances:
         k, distance, _ = max(distances, key=lambda one: one[1])
-        whose = "" if evidence.has_positive else f" of {evidence.names[k]}"
-        measured += (
-            f"; scores{whose} are {distance:.3f} apart from those of training rows, allowing for the model's own error"
-        )
+        of = "" if evidence.has_positive else f" of {evidence.names[k]}"
+        measured += f"; scores{of} are {distance:.3f} apart from those of training rows, allowing for the model's error"
         is_off = any(d >= limits.SCORE_DISTANCE and p * len(distances) < limits.SCORE_P for _, d, p in distances)
     return bool(moved) or is_off or bool(swapped), f"{swapped}; {measured}" if swapped else measured
 
@@ -326,7 +323,7 @@ def _kept_scores(evidence: Evidence, k: int) -> list[tuple[Array, Array]]:
 
 
 def score_distance(
-    before: Array, here: Array, slack: float = 0.0, clusters: Clusters | None = None
+    old: Array, here: Array, slack: float = 0.0, clusters: Clusters | None = None
 ) -> tuple[float, float]:
     """Lévy distance at a fixed width, with the p-value of Kolmogorov and Smirnov; scores within a slack are equal.
 
@@ -339,9 +336,9 @@ def score_distance(
         far = share - np.searchsorted(there, at + slack, side="right") / there.size
         return float(far.max()), float(at[far.argmax()])
 
-    distance, place = max(above(before, here), above(here, before), (0.0, 0.0))
+    distance, place = max(above(old, here), above(here, old), (0.0, 0.0))
     effect = design_effect((here <= place).astype(np.float64), np.ones(here.size), clusters)
-    size = before.size * here.size / (before.size + here.size) / effect
+    size = old.size * here.size / (old.size + here.size) / effect
     return distance, float(kolmogorov(distance * (math.sqrt(size) + 0.12 + 0.11 / math.sqrt(size))))
 
 

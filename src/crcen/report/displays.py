@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from crcen._support.extras import need
 from crcen.exceptions import InvalidParameter
 from crcen.report.evidence import Evidence, gather
-from crcen.report.measurements import ReliabilityGroup, reliability_groups
+from crcen.report.quality import ReliabilityGroup, reliability_groups
 from crcen.theory.checks import check_binary_rows, check_row_weights, class_totals
 from crcen.theory.key_equation import KeyEquation, key_equation, means_by_law
 from crcen.theory.metrics import DecisionCurves
@@ -73,15 +73,10 @@ class CorrectionDisplay(_Display):
     @classmethod
     def from_predictions(
         cls, y: ArrayLike, before: ArrayLike, after: ArrayLike, *, sample_weight: Weights = None, ax: Axes = None
-    ) -> "CorrectionDisplay":
-        """Draw the probabilities of any model on rows that it did not see.
+    ) -> Self:
+        """Draw probabilities of the positive class as a model gave them, and corrected, on rows it did not see.
 
-        Parameters
-        ----------
-        y, sample_weight, ax
-            See `DecisionCurveDisplay.from_predictions`.
-        before, after : array of shape (n,)
-            Probabilities of the positive class as the model gave them, and corrected.
+        Parameters as in `DecisionCurveDisplay.from_predictions`.
         """
         (target, q), (_, p) = check_binary_rows(y, before, "before"), check_binary_rows(y, after, "after")
         weights = check_row_weights(sample_weight, target.size)
@@ -89,7 +84,7 @@ class CorrectionDisplay(_Display):
         return cls(reliability_groups(target, p, q, weights)).plot(ax=ax)
 
     @classmethod
-    def from_estimator(cls, model: Estimator, X: Rows, y: ArrayLike, *, ax: Axes = None) -> "CorrectionDisplay":
+    def from_estimator(cls, model: Estimator, X: Rows, y: ArrayLike, *, ax: Axes = None) -> Self:
         """Draw ``weighted_proba`` and ``predict_proba`` of a fitted model on rows it did not see."""
         evidence, q = _weighted(model, X, y)
         return cls.from_predictions(evidence.target, q, evidence.p, ax=ax)
@@ -149,7 +144,6 @@ _KINDS: dict[str, tuple[str, str, dict[str, object]]] = {
         {"xscale": "log", "xlabel": "share of rows with an alarm", "ylabel": "lift"},
     ),
 }
-KINDS = tuple(_KINDS)
 _COLOURS = (BLUE, ORANGE, ALERT, "#009e73", "#cc79a7")
 
 
@@ -158,13 +152,13 @@ class DecisionCurveDisplay(_Display):
     """A decision curve of one or several models, with a reference that needs no model."""
 
     curves: Mapping[str, DecisionCurves]  # models by name, on the same rows
-    kind: str = "net_benefit"  # one of `KINDS`
+    kind: str = "net_benefit"  # net_benefit, cost, brier, gains or lift
 
     _legend = MappingProxyType({})
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise InvalidParameter(f"kind must be one of {', '.join(KINDS)}: got {self.kind!r}.")
+        if self.kind not in _KINDS:
+            raise InvalidParameter(f"kind must be one of {', '.join(_KINDS)}: got {self.kind!r}.")
         if not self.curves:
             raise InvalidParameter("a display of decisions needs at least one model.")
 
@@ -177,7 +171,7 @@ class DecisionCurveDisplay(_Display):
         kind: str = "net_benefit",
         sample_weight: Weights = None,
         ax: Axes = None,
-    ) -> "DecisionCurveDisplay":
+    ) -> Self:
         """Draw from 0/1 labels and natural posteriors of the positive class.
 
         Parameters
@@ -205,7 +199,7 @@ class DecisionCurveDisplay(_Display):
         kind: str = "net_benefit",
         sample_weight: Weights = None,
         ax: Axes = None,
-    ) -> "DecisionCurveDisplay":
+    ) -> Self:
         """Draw a fitted classifier with ``predict_proba`` on rows that it did not see."""
         labels = np.asarray(y)
         own = Labels.of_model(model, labels)
@@ -304,15 +298,13 @@ class KeyEquationDisplay(_Display):
     _legend = _BELOW
 
     @classmethod
-    def from_predictions(
-        cls, y: ArrayLike, q: ArrayLike, weighting: WeightingLike, *, ax: Axes = None
-    ) -> "KeyEquationDisplay":
+    def from_predictions(cls, y: ArrayLike, q: ArrayLike, weighting: WeightingLike, *, ax: Axes = None) -> Self:
         """Draw the weighted probabilities of any model; parameters as in `crcen.key_equation`."""
         equation, (positive, outputs) = key_equation(y, q, weighting), check_binary_rows(y, q)
         return cls(outputs[positive], outputs[~positive], equation).plot(ax=ax)
 
     @classmethod
-    def from_estimator(cls, model: Estimator, X: Rows, y: ArrayLike, *, ax: Axes = None) -> "KeyEquationDisplay":
+    def from_estimator(cls, model: Estimator, X: Rows, y: ArrayLike, *, ax: Axes = None) -> Self:
         """Draw a fitted model with ``weighted_proba`` and ``weighting_``, best on rows it did not see."""
         evidence, q = _weighted(model, X, y)
         return cls.from_predictions(evidence.target, q, evidence.price, ax=ax)

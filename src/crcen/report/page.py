@@ -1,13 +1,21 @@
-"""write_report: one fitted model and labelled rows → one HTML file that needs nothing else."""
+"""HTML pages that need nothing else: what all of them share, certificates, and the report on a model."""
 
+import base64
+import hashlib
+import json
+import math
 import os
 import platform
+import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import cache, partial
+from importlib import resources
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,14 +27,138 @@ from crcen._support.values import Values, json_value
 from crcen._version import __version__
 from crcen.exceptions import InvalidParameter
 from crcen.report.checks import Finding, examine
-from crcen.report.columns import column_effects, permutation_importance
-from crcen.report.evidence import Evidence, gather, has_several_classes, kept_by
-from crcen.report.measurements import DRAWN, compare, measure, measure_classes, quality_of, reliability
-from crcen.report.rendering import asset, embedded, page_names, rendered
+from crcen.report.evidence import Evidence, column_effects, gather, has_several_classes, kept_by, permutation_importance
+from crcen.report.quality import DRAWN, compare, measure, measure_classes, quality_of, reliability
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.price import CostRatio, Labels
-from crcen.theory.rows import Array, Estimator, Rows
+from crcen.theory.rows import Array, Estimator, Rows, short
 from crcen.theory.selective import LabelSelection
+
+Jinja: TypeAlias = Any  # no type checker sees jinja2
+
+
+def asset(name: str) -> str:
+    """The text of a template, a style or a script of this package."""
+    return resources.files("crcen.report").joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def _environment() -> Jinja:
+    """Jinja2 with everything escaped that a template does not mark as safe."""
+    import jinja2
+
+    made = jinja2.Environment(
+        loader=jinja2.FunctionLoader(asset),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(count=count, digits=digits, logit=_logit, percent=percent, shortened=partial(short, most=80))
+    made.globals.update(scale=scale, round_ticks=round_ticks)
+    return made
+
+
+def rendered(template: str, parts: Mapping[str, object], style: str, script: str = "") -> str:
+    """A page whose content security policy allows its style and script alone; all other values are escaped.
+
+    ``parts`` may replace style and script by marks that a script fills in later.
+    """
+
+    def digest(text: str) -> str:
+        return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+    allowed = digest(script) if script else "'none'"
+    policy = f"default-src 'none'; style-src {digest(style)}; script-src {allowed}; img-src data:"
+    values = {"style": style, "script": script, **parts, "policy": policy}
+    return str(_environment().get_template(template).render(**values))
+
+
+def page_names(title: str | None, data_name: object, model_path: object, end: str) -> dict[str, str | None]:
+    """What the page calls itself, its rows and its model, and the command that it shows."""
+    data, model = _last_part(data_name), _last_part(model_path)
+    return {
+        "title": title or (f"Report on {data}" if data else "Report on a rare-event model"),
+        "data": data,
+        "model": model,
+        "command": f"crcen predict {shlex.quote(model or 'model.crcen')} new.csv {end}",
+    }
+
+
+def embedded(data: Mapping[str, object]) -> str:
+    """JSON that no HTML parser can mistake for markup."""
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def count(value: float | None) -> str:
+    """A count: whole where it is whole, one digit where weights make it a sum."""
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.1f}"
+
+
+def digits(value: float | None, places: int = 3) -> str:
+    """A number to a few significant digits, without an exponent."""
+    if value is None:
+        return "–"
+    if value == 0:
+        return "0"
+    if abs(value) >= 10**places:
+        return f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.0f}"  # years have no comma
+    if abs(value) >= 1e-4:
+        return f"{value:.{places}g}"
+    return f"{value:.{1 - math.floor(math.log10(abs(value)))}f}" if abs(value) >= 1e-7 else "0"
+
+
+def percent(value: float | None) -> str:
+    """A share as a percentage, with more digits near both ends."""
+    if value is None:
+        return "–"
+    scaled = 100.0 * value
+    if 0.0 < scaled < 1.0 or 99.0 < scaled < 100.0:
+        return f"{scaled:.2f}\u00a0%"
+    return f"{scaled:.3g}\u00a0%" if scaled < 10.0 else f"{scaled:.0f}\u00a0%"
+
+
+def scale(low: float, high: float, start: float, end: float, digits: int = 1) -> Callable[[float], float]:
+    """From values to positions."""
+    span = high - low if high > low else 1.0
+    return lambda value: round(start + (end - start) * (value - low) / span, digits)
+
+
+def round_ticks(low: float, high: float, wanted: int = 3) -> list[float]:
+    """About this number of round numbers between two ends, 1, 2 or 5 times a power of ten apart; zero if inside."""
+    span = high - low
+    if not span > 0.0:
+        return [low]
+    unit = 10.0 ** math.floor(math.log10(span / wanted))
+    step = next(one * unit for one in (1.0, 2.0, 5.0, 10.0) if one * unit >= 0.999 * span / wanted)
+    numbers = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
+    return [float(f"{number * step:.6g}") for number in numbers]
+
+
+def _logit(p: float, low: float = -math.inf, high: float = math.inf) -> float:
+    """The log-odds between two ends, which are finite for 0 and 1."""
+    p = min(max(p, 1e-5), 1.0 - 1e-5)
+    return min(max(math.log(p / (1.0 - p)), low), high)
+
+
+def _last_part(name: object) -> str | None:
+    return re.split(r"[\\/]", str(name).rstrip("\\/"))[-1] if name else None
+
+
+def certificate_schema() -> Values:
+    """The JSON Schema of certificates."""
+    return dict(json.loads(asset("certificate.schema.json")))
+
+
+def certificate_page(content: Values) -> str:
+    """The content of a certificate as one HTML page without scripts; the same content gives the same bytes."""
+    return rendered("certificate.html.j2", {"content": content}, asset("certificate.css"))
+
 
 # Classes with a reliability drawing, and with a page of their own.
 MOST_CHARTS, MOST_PICKS = 12, 12
@@ -132,21 +264,11 @@ def write_report(
         raise InvalidParameter(f"random_state must be a whole number from 0, got {random_state!r}")
     if costs is not None and not has_several_classes(model):
         raise InvalidParameter("costs must be left out: they are for several classes, and this page has a price.")
-    evidence = gather(
-        model,
-        X,
-        y,
-        sample_weight,
-        out_of_fold,
-        groups=groups,
-        costs=costs,
-        selection=selection,
-        is_audited=is_audited,
-        recall_lows=None if recall_lows is None else np.asarray(recall_lows, dtype=np.float64),
-        is_stratified=is_stratified,
-        clusters=None if clusters is None else np.asarray(clusters),
-        random_state=random_state,
-    )
+    arrays = {"recall_lows": recall_lows, "clusters": clusters}
+    more: Values = {name: None if given is None else np.asarray(given) for name, given in arrays.items()}
+    more |= {"selection": selection, "is_audited": is_audited, "is_stratified": is_stratified}
+    more |= {"groups": groups, "costs": costs, "random_state": random_state}
+    evidence = gather(model, X, y, sample_weight, out_of_fold, **more)
     findings = examine(evidence)
     end = "--budget" if evidence.has_positive else "--costs costs.csv --out scored.csv"
     names = page_names(title, data_name, model_path, end)

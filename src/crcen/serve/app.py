@@ -5,8 +5,6 @@ its own children end at once.
 """
 
 import atexit
-import csv
-import io
 import json
 import multiprocessing
 import os
@@ -40,8 +38,8 @@ from crcen._support.files import write_atomic
 from crcen._support.progress import report_to
 from crcen._support.values import Values, attributes, json_value
 from crcen.commands.inputs import require, require_input
-from crcen.serve.http import LOOPBACK, TEMPLATES, Endpoint, Guard, bound_socket, routed, run_server
-from crcen.serve.requests import Options, json_body, number
+from crcen.serve.served_model import Options, json_body, number
+from crcen.serve.server import LOOPBACK, TEMPLATES, Endpoint, Guard, bound_socket, routed, run_server
 from crcen.tables.reading import open_table
 from crcen.tables.writing import TableWriter
 
@@ -75,12 +73,10 @@ _SECONDS_BETWEEN = 0.2
 class Job:
     """A step in a child process: "look", "fit", "score" or "monitor" with options of the public function.
 
-    Its folder is removed if the job fails or is cancelled. ``done`` takes the result; ``limit`` is in seconds.
+    Its folder is removed if the job fails or is cancelled. ``done`` takes the result.
     """
 
-    def __init__(
-        self, step: str, options: Values, folder: Path, done: Callable[[Values], None], limit: float | None = None
-    ) -> None:
+    def __init__(self, step: str, options: Values, folder: Path, done: Callable[[Values], None]) -> None:
         self.step, self.status, self.error = step, "running", ""
         self._share: float | None = None
         self._seconds: float | None = None
@@ -92,12 +88,8 @@ class Job:
         self._child.start()
         atexit.register(self._kill)  # before multiprocessing, which would wait for the child
         there.close()
-        why = f"the step was ended after {limit or 0:g} seconds: choose a longer time limit or fewer rows."
-        self._timer = threading.Timer(limit or threading.TIMEOUT_MAX, self.cancel, ("failed", why))
         self._thread = threading.Thread(target=self._read, daemon=True)
-        for one in (self._timer, self._thread):
-            one.daemon = True
-            one.start()
+        self._thread.start()
 
     def to_dict(self) -> Values:
         """Where it stands."""
@@ -105,10 +97,10 @@ class Job:
         found = {"step": self.step, "status": self.status, "title": _STEPS[self.step][1], "share": self._share}
         return {**found, "seconds": round(seconds, 1), "error": self.error}
 
-    def cancel(self, status: str = "cancelled", why: str = "") -> None:
+    def cancel(self) -> None:
         """End the child and its own children, and remove its files."""
         if self.status == "running":
-            self.status, self.error = status, why
+            self.status = "cancelled"
             self._kill()
             self._thread.join(10)
 
@@ -133,7 +125,6 @@ class Job:
         self._kill()  # children of the child
         atexit.unregister(self._kill)
         self._pipe.close()
-        self._timer.cancel()
         shutil.rmtree(self._folder / "scratch", ignore_errors=True)
         if self.status == "running" and result is not None:
             self._done(result)
@@ -306,7 +297,7 @@ class Application:
         drop = given.get("drop")
         shared: Options = {"target": _text(given, "target"), "positive": given.get("positive") or None}
         options = {**shared, "data": _table(project), "drop": drop if isinstance(drop, list) else []}
-        prefix, limit = "", None
+        prefix = ""
         if given.get("price") == "costs":
             text, place = _costs(given.get("value"), str(shared["target"])), project.folder / "costs.csv"
             place.write_text(text, encoding="utf-8")
@@ -322,7 +313,7 @@ class Application:
             options["time_limit"], effort = limit, Options(time_limit=f"{limit:g}")
         files: Options = {"out": "model.crcen", "report": "report.html"}
         command = _command("fit", project.name, **shared, **price, drop=options["drop"], **effort, **files)
-        return self._start(project, "fit", options, prefix + command, None if limit is None else 3.0 * limit + 300.0)
+        return self._start(project, "fit", options, prefix + command)
 
     async def score(self, request: Request) -> object:
         """Score the rows of an uploaded table."""
@@ -468,9 +459,7 @@ class Application:
             raise
         return place
 
-    def _start(
-        self, project: Project, step: str, options: Options, command: str, limit: float | None = None
-    ) -> Options:
+    def _start(self, project: Project, step: str, options: Options, command: str) -> Options:
         """Start a step; its files and result belong to the project once it is done."""
         with self._lock:
             project.check_free()
@@ -490,7 +479,7 @@ class Application:
                 project.frames = None
 
             places = {option: str(folder / file) for option, _, file in outputs}
-            project.job = Job(step, {**options, **places}, folder, done, limit)
+            project.job = Job(step, {**options, **places}, folder, done)
         return project.to_dict()
 
 
@@ -518,8 +507,6 @@ def run_app(folder: Path, port: int, started: Callable[[str], None], *, browser:
 
 
 async def _given(request: Request) -> Options:
-    if int(request.headers.get("content-length") or 0) > 1_000_000:
-        raise HTTPException(413, "options are at most 1 MB.")
     found = json_body(await request.body())
     if not isinstance(found, dict):
         raise InvalidInput("options must be an object.")
@@ -587,13 +574,11 @@ def _costs(value: object, target: str) -> str:
         raise InvalidInput("give what each decision costs for each true class.")
     if len(rows) != len(labels) or not all(isinstance(row, list) and len(row) == len(labels) for row in rows):
         raise InvalidInput(f"costs must have {len(labels)} rows and columns, one for each class.")
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([target, *labels])
-    for label, row in zip(labels, rows, strict=True):
-        cells = [number(cost, f"the cost of {labels[i]} for {label}") for i, cost in enumerate(row)]
-        writer.writerow([label, *(f"{cost:g}" for cost in cells)])
-    return file.getvalue()
+    cells = [
+        [f"{number(cost, f'the cost of {other} for {label}'):g}" for other, cost in zip(labels, row, strict=True)]
+        for label, row in zip(labels, rows, strict=True)
+    ]
+    return str(pd.DataFrame(cells, labels, labels).to_csv(index_label=target, lineterminator="\n"))
 
 
 def _numbers(cells: pd.Series) -> pd.Series:

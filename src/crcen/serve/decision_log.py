@@ -1,6 +1,7 @@
 """The decision log: one complete line of JSON for each decision and each label, and labels for the monitor."""
 
 import json
+import mmap
 import os
 import threading
 import warnings
@@ -25,7 +26,7 @@ from crcen.exceptions import DataUnavailable
 from crcen.report.checks import selection_of
 from crcen.serve.served_model import ServedModel
 
-Entry = dict[str, Any]  # one line of the log
+Entry = dict[str, Any]  # one line of the log, or values by identifier
 
 _FIRST, _SECOND = '{"id": "', '", "time": "'
 _AUDIT = "audit_probability"
@@ -48,7 +49,10 @@ class DecisionLog:
         try:
             self._open().close()  # refuses a missing folder, which filelock would create
             with self._alone(), self._open() as file:
-                file.truncate(_end_of_lines(file))
+                if size := file.seek(0, os.SEEK_END):
+                    with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data:
+                        end = data.rfind(b"\n") + 1
+                    file.truncate(end)
         except OSError as error:
             raise DataUnavailable(f"{path} cannot be written: {error.strerror}.") from error
 
@@ -114,18 +118,6 @@ class DecisionLog:
                         yield json.loads(line)
 
 
-def _end_of_lines(file: FileIO) -> int:
-    """The size without a last line that was cut."""
-    end = file.seek(0, os.SEEK_END)
-    while end:
-        start = file.seek(max(0, end - 65_536))
-        found = file.read(end - start).rfind(b"\n") + 1
-        if found:
-            return start + found
-        end = start
-    return 0
-
-
 class LabelledRows:
     """Labels of the rows in a decision log, with or without inputs.
 
@@ -173,7 +165,7 @@ class LabelledRows:
                 self._log.write(chosen, [{"version": served.version, "label": pairs[one]} for one in chosen])
         return found
 
-    def _compare(self, served: ServedModel, entries: dict[str, Entry], labels: dict[str, object]) -> Entry:
+    def _compare(self, served: ServedModel, entries: dict[str, Entry], labels: Entry) -> Entry:
         """Give all rows of the period to the monitor: those without a label keep the rows representative."""
         times = sorted(str(entry["time"]) for entry in entries.values())
         entries = {**self._log.decisions_between(times[0], times[-1], served.version), **entries}
@@ -195,9 +187,7 @@ class LabelledRows:
             audit_probability=None if audit is None else _AUDIT,
         ).to_dict()
 
-    def _compare_labels(
-        self, served: ServedModel, entries: dict[str, Entry], labels: dict[str, object], when: str
-    ) -> Entry:
+    def _compare_labels(self, served: ServedModel, entries: dict[str, Entry], labels: Entry, when: str) -> Entry:
         """Test labels against logged probabilities; the columns are not known."""
         place = self._place(served, "labels.json")
         if place.exists():
@@ -259,10 +249,8 @@ def _audit_probabilities(entries: dict[str, Entry]) -> list[float] | None:
     return found if len(found) == len(entries) else None
 
 
-def _page(content: str) -> str:
-    return (
-        f"<!doctype html><html lang=en><meta name=viewport content=width=device-width><title>Monitor</title>{content}"
-    )
+def _page(body: str) -> str:
+    return f"<!doctype html><html lang=en><meta name=viewport content=width=device-width><title>Monitor</title>{body}"
 
 
 def _columns(served: ServedModel, probability: float | dict[str, float]) -> list[float]:

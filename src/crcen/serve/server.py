@@ -1,9 +1,14 @@
-"""The inference server: routes, limits, decision log, audits, labels, reload, and worker processes."""
+"""The inference server: access control, routes, limits, decision log, audits, labels, reload, worker processes."""
 
 import asyncio
+import gc
+import hmac
+import inspect
 import json
+import logging
 import multiprocessing
 import os
+import re
 import signal
 import socket
 import sys
@@ -11,39 +16,271 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from types import FrameType
 from typing import Any, TypeVar
+from urllib.parse import parse_qs
 
 import numpy as np
-from numpy.typing import NDArray
+import uvicorn
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from crcen import InvalidInput, InvalidParameter, __version__
+from crcen import CrcenError, InvalidInput, InvalidParameter, __version__
 from crcen._support.text import listed
-from crcen.serve import http, requests
+from crcen.serve import served_model
 from crcen.serve.decision_log import DecisionLog, LabelledRows
-from crcen.serve.http import LOOPBACK, Guard, Handler, Metrics, json_response
-from crcen.serve.requests import Options, Row, by_row
-from crcen.serve.served_model import FEW_ROWS, Scored, ServedModel
+from crcen.serve.served_model import FEW_ROWS, Options, Row, Scored, ServedModel, by_row
 from crcen.theory.price import Goal, Price
 from crcen.theory.selective import audit_draws
 
-Array = NDArray[np.float64]
+# Returns a response, or a value for JSON; functions that are not asynchronous run in a thread.
+Handler = Callable[[Request], object]
+Endpoint = tuple[str, str, Handler]  # method, path, handler
+Reload = Callable[[], list[str]]
 T = TypeVar("T")
+Columns = dict[str, Sequence[object]]  # of an answer, by name
 
+TEMPLATES = Environment(
+    loader=PackageLoader("crcen.serve", "."), autoescape=True, trim_blocks=True, undefined=StrictUndefined
+)
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+ENDS = (signal.SIGINT, signal.SIGTERM)
+GRACE_SECONDS = 10
 # Bodies up to this size are answered in the event loop, which is faster than a thread.
 _SMALL_BODY = 8_192
-_ABOUT = {"name": "crcen", "version": __version__, "extensions": ["binary_tensor_data"]}
+_ABOUT = {"name": "crcen", "version": __version__, "extensions": []}
 _OPEN_PATHS = ("/v2/health/live", "/v2/health/ready")
-# Workers that end sooner than this are not started again at once.
-_SHORTEST_LIFE = 1.0
+_LOGGER = logging.getLogger("crcen.serve")
+_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_CODES = ("2xx", "3xx", "4xx", "5xx")
+_ROWS = {
+    "rows": "Rows decided.",
+    "alarms": "Rows with another decision than the default one.",
+    "unlike": "Rows unlike training: extreme, unseen or missing values.",
+    "audits": "Rows without an alarm that were drawn for an audit.",
+    "labels": "Labels received.",
+}
+# Columns of the counters: requests by status, by time, and seconds; then rows of each model.
+_N_TIMES = len(_CODES) + len(_BOUNDS) + 1
+_N_REQUESTS = _N_TIMES + 1
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a server at this address is reachable from its own machine only."""
+    return host in LOOPBACK or host.startswith("127.")
+
+
+@dataclass(frozen=True)
+class Guard:
+    """An ASGI application that passes on requests with the right token, host and origin; others get 403."""
+
+    app: ASGIApp
+    token: str | None  # ``Authorization: Bearer TOKEN``, or ``?token=`` if ``in_query``; ``open_paths`` need none
+    hosts: frozenset[str] | None  # allowed names in the header ``Host``, against DNS rebinding; None for any
+    in_query: bool = False
+    open_paths: tuple[str, ...] = ()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        why = self._refusal(scope) if scope["type"] == "http" else None
+        await (self.app if why is None else json_response({"error": why}, 403))(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> str | None:
+        headers = {name: value for name, value in scope["headers"] if name in (b"host", b"origin", b"authorization")}
+        host = headers.get(b"host", b"").decode("latin-1")
+        name = re.sub(r":\d*$", "", host.lower()).strip("[]")  # without the port
+        if self.hosts is not None and name not in self.hosts:
+            return f"the host must be one of {', '.join(sorted(self.hosts))}: got {host[:60]!r}."
+        if b"origin" in headers and headers[b"origin"].decode("latin-1").partition("://")[2] != host:
+            return "requests from pages of other origins are refused."
+        if self.token is None or scope["path"] in self.open_paths:
+            return None
+        kind, _, given = headers.get(b"authorization", b"").partition(b" ")
+        if kind.lower() != b"bearer":
+            query = scope["query_string"].decode("latin-1") if self.in_query else ""
+            given = parse_qs(query).get("token", [""])[0].encode()
+        return None if hmac.compare_digest(given.strip(), self.token.encode()) else "a valid token is required."
+
+
+def json_response(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Strict JSON that is never cached."""
+    text = json.dumps(value, allow_nan=False, default=str)
+    return Response(text, status, {"Cache-Control": "no-store", **(headers or {})}, "application/json")
+
+
+def routed(
+    endpoints: Iterable[Endpoint],
+    errors: tuple[type[Exception], ...] = (CrcenError,),
+    count: Callable[[int, float], None] = lambda *_: None,
+) -> Starlette:
+    """An application whose errors are JSON with one sentence.
+
+    ``errors`` are mistakes of the caller, with status 422; others are logged and get 500. ``count`` takes the status
+    and seconds of each request.
+    """
+
+    def answered(handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+        is_async = inspect.iscoroutinefunction(handler)
+
+        async def route(request: Request) -> Response:
+            start = time.perf_counter()
+            try:
+                running = handler(request) if is_async else run_in_threadpool(handler, request)
+                assert isinstance(running, Awaitable)
+                found = await running
+                response = found if isinstance(found, Response) else json_response(found)
+            except HTTPException as error:
+                response = json_response({"error": error.detail}, error.status_code, error.headers)
+            except ClientDisconnect:
+                response = json_response({"error": "the client closed the connection."}, 400)
+            except errors as error:
+                response = json_response({"error": " ".join(str(error).split())}, 422)
+            except Exception:
+                _LOGGER.exception("internal error in %s", request.url.path)
+                response = json_response({"error": "internal error: see the log of the server."}, 500)
+            count(response.status_code, time.perf_counter() - start)
+            return response
+
+        return route
+
+    routes = [Route(path, answered(handler), methods=[method]) for method, path, handler in endpoints]
+    return Starlette(routes=routes, exception_handlers={HTTPException: _http_error})
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    reason = {404: f"there is nothing at {request.url.path[:60]}.", 405: f"{request.method} is not allowed here."}
+    return json_response({"error": reason.get(error.status_code, str(error.detail))}, error.status_code, error.headers)
+
+
+class Metrics:
+    """Counters by model; each worker adds to its own row of a file that all of them map.
+
+    The file is created by the first process; one worker needs none.
+    """
+
+    def __init__(self, models: Sequence[str], path: Path | None = None, worker: int = 0, n_workers: int = 1) -> None:
+        self._models = list(models)
+        shape = (n_workers, _N_REQUESTS + len(_ROWS) * len(self._models))
+        if path is None:
+            self._all = np.zeros(shape)
+        else:
+            self._all = np.memmap(path, np.float64, "r+" if path.exists() else "w+", shape=shape)
+        self._own = self._all[worker]
+
+    def request(self, status: int, seconds: float) -> None:
+        """Count a request."""
+        self._own[min(max(status // 100 - 2, 0), 3)] += 1
+        self._own[len(_CODES) + int(np.searchsorted(_BOUNDS, seconds))] += 1
+        self._own[_N_TIMES] += seconds
+
+    def add(self, model: str, **counts: float) -> None:
+        """Count rows of a model."""
+        start = _N_REQUESTS + len(_ROWS) * self._models.index(model)
+        self._own[start : start + len(_ROWS)] += [counts.get(name, 0) for name in _ROWS]
+
+    def text(self, gauges: Mapping[str, Mapping[str, float]]) -> str:
+        """The exposition format; ``gauges`` has further values by name and model."""
+        total = np.asarray(self._all.sum(axis=0))
+        lines = ["# HELP crcen_requests_total Requests by status.", "# TYPE crcen_requests_total counter"]
+        lines += [f'crcen_requests_total{{status="{code}"}} {total[i]:.0f}' for i, code in enumerate(_CODES)]
+        lines += ["# HELP crcen_request_seconds Time to answer.", "# TYPE crcen_request_seconds histogram"]
+        counts = np.cumsum(total[len(_CODES) : _N_TIMES])
+        bounds = [*map(str, _BOUNDS), "+Inf"]
+        lines += [f'crcen_request_seconds_bucket{{le="{b}"}} {n:.0f}' for b, n in zip(bounds, counts, strict=True)]
+        lines += [f"crcen_request_seconds_sum {total[_N_TIMES]:.6f}", f"crcen_request_seconds_count {counts[-1]:.0f}"]
+        by_model = total[_N_REQUESTS:].reshape(len(self._models), len(_ROWS)).T
+        for (name, text), values in zip(_ROWS.items(), by_model, strict=True):
+            lines += [f"# HELP crcen_{name}_total {text}", f"# TYPE crcen_{name}_total counter"]
+            lines += [_sample(f"{name}_total", *one) for one in zip(self._models, values, strict=True)]
+        for name, by_name in gauges.items():
+            lines += [f"# TYPE crcen_{name} gauge", *(_sample(name, *one) for one in by_name.items())]
+        return "\n".join(lines) + "\n"
+
+
+def _sample(name: str, model: str, value: float) -> str:
+    label = model.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'crcen_{name}{{model="{label}"}} {value:.12g}'
+
+
+@contextmanager
+def signals_to(handlers: Mapping[signal.Signals, Callable[[int, FrameType | None], object]]) -> Iterator[None]:
+    """Handle signals so within the block."""
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Server(uvicorn.Server):
+    """A server that reloads on SIGHUP, and ends with status 0 on SIGTERM and SIGINT."""
+
+    reload: Reload | None = None
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        hup = {signal.SIGHUP: lambda *_: loop.call_soon_threadsafe(loop.run_in_executor, None, self._try_reload)}
+        with signals_to({**dict.fromkeys(ENDS, self.handle_exit), **({} if self.reload is None else hup)}):
+            yield
+
+    def _try_reload(self) -> None:
+        assert self.reload is not None
+        try:
+            _LOGGER.warning("models reloaded, changed: %s", ", ".join(self.reload()) or "none")
+        except CrcenError as error:
+            _LOGGER.error("models were not reloaded, the old ones stay: %s", error)
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """A listening socket; a used port is an error with one sentence."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # asyncio turns Nagle's algorithm off only where the protocol is stated; with it some answers wait 40 ms for an ACK.
+    found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((host, port))
+    except (OSError, OverflowError) as error:
+        found.close()
+        why = getattr(error, "strerror", None) or str(error)
+        raise InvalidParameter(f"port {port} at {host} cannot be used: {why}; try another --port.") from error
+    found.listen(1024)
+    return found
+
+
+def run_server(app: ASGIApp, sock: socket.socket, reload: Reload | None = None) -> None:
+    """Answer requests at a socket until SIGTERM or SIGINT; running requests are finished first."""
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        server_header=False,
+        limit_concurrency=1000,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
+    if not _LOGGER.handlers:  # the library's own handler discards records
+        _LOGGER.addHandler(logging.StreamHandler())
+    gc.collect()
+    gc.freeze()  # collections during requests pass over models and libraries
+    server = _Server(config)
+    server.reload = reload
+    server.run([sock])
 
 
 @dataclass(frozen=True)
@@ -75,20 +312,18 @@ class Settings:
     workers: int = 1
 
     def __post_init__(self) -> None:
-        needs_token = (
-            f"host {self.host} is reachable from other machines and needs a token: give --token or --token-file."
-        )
+        needs_token = f"host {self.host} is reachable from other machines and needs a token: --token or --token-file."
         no_share = f"audit must be a share from 0 to 1, such as 1%: got {self.audit:g}."
-        no_audit, no_log = "default_action must go with audit=.", "log_inputs= and audit= need log=, the decision log."
-        for is_wrong, message, parameters in (
-            (not http.is_loopback(self.host) and not self.token, needs_token, ("host",)),
-            (self.token is not None and len(self.token) < 8, "token must have at least 8 characters.", ("token",)),
-            (not 0.0 <= self.audit < 1.0, no_share, ("audit",)),
-            (self.default_action is not None and not self.audit, no_audit, ("default_action", "audit")),
-            (self.log is None and (self.log_inputs or self.audit), no_log, ("log_inputs", "audit", "log")),
+        no_log = "log_inputs= and audit= need log=, the decision log."
+        for is_wrong, message, *parameters in (
+            (not is_loopback(self.host) and not self.token, needs_token, "host"),
+            (self.token is not None and len(self.token) < 8, "token must have at least 8 characters.", "token"),
+            (not 0.0 <= self.audit < 1.0, no_share, "audit"),
+            (self.default_action and not self.audit, "default_action must go with audit=.", "default_action", "audit"),
+            (self.log is None and (self.log_inputs or self.audit), no_log, "log_inputs", "audit", "log"),
         ):
             if is_wrong:
-                raise InvalidParameter(message, parameter=parameters)
+                raise InvalidParameter(str(message), parameter=tuple(map(str, parameters)))
 
 
 class Service:
@@ -105,7 +340,7 @@ class Service:
         self.labels = None if self.log is None else LabelledRows(self.log, settings.log_inputs)
         self._pool = ThreadPoolExecutor(settings.threads, thread_name_prefix="crcen-serve")
         self._n_waiting = 0
-        hosts = LOOPBACK | {settings.host} if http.is_loopback(settings.host) and settings.token is None else None
+        hosts = LOOPBACK | {settings.host} if is_loopback(settings.host) and settings.token is None else None
         # Method, path, handler and summary
         self._endpoints: list[tuple[str, str, Handler, str]] = [
             ("POST", "/predict", self.predict, "Probability and decision of rows"),
@@ -125,9 +360,7 @@ class Service:
                 ("GET", f"{path}/ready", lambda request: {"name": self._named(request).name, "ready": True}, ready),
                 ("POST", f"{path}/infer", self.infer, "Open Inference Protocol v2"),
             ]
-        app = http.routed(
-            [(method, path, handler) for method, path, handler, _ in self._endpoints], count=self.metrics.request
-        )
+        app = routed([one[:3] for one in self._endpoints], count=self.metrics.request)
         self.asgi = Guard(app, settings.token, hosts, open_paths=_OPEN_PATHS)
 
     # Requests with rows
@@ -145,10 +378,10 @@ class Service:
         rows: Sequence[Row] = []
         options, is_single = Options(), False
         if not is_csv:
-            rows, options, is_single = requests.json_rows(body, self.settings.max_rows)
+            rows, options, is_single = served_model.json_rows(body, self.settings.max_rows)
         served = self._model({**options, **query}.get("model"))
         if is_csv:
-            rows = requests.csv_rows(body, served.model, self.settings.max_rows)
+            rows = served_model.csv_rows(body, served.model, self.settings.max_rows)
         elif "rows" in served.columns and options:
             raise InvalidInput("this model has a column named rows: send a row, or a list of rows.")
         scored, columns = self._scored(served, rows, {**options, **query})
@@ -167,8 +400,8 @@ class Service:
         length, served = request.headers.get("inference-header-content-length"), self._named(request)
         return await self._run(lambda: self._infer(body, length, served), len(body))
 
-    def _infer(self, body: bytes, length: str | None, served: ServedModel) -> Response:
-        rows, options, request = requests.tensor_rows(body, length, self.settings.max_rows)
+    def _infer(self, body: bytes, length: str | None, served: ServedModel) -> dict[str, object]:
+        rows, options, request = served_model.tensor_rows(body, length, self.settings.max_rows)
         scored, more = self._scored(served, rows, {**options, "model": None})
         texts = {
             name: ["; ".join(cell) if isinstance(cell, list) else cell for cell in cells]
@@ -176,43 +409,36 @@ class Service:
         }
         p = scored.p if served.positive is None else scored.p[:, served.positive]
         decisions = [str(one) for one in scored.decisions]
-        columns: dict[str, Sequence[object]] = {"probability": p.ravel().tolist(), "decision": decisions, **texts}
+        columns: Columns = {"probability": p.ravel().tolist(), "decision": decisions, **texts}
         kinds = {"probability": "FP64", "audit": "BOOL", "audit_probability": "FP64"}
-        outputs: list[dict[str, object]] = []
-        binary = b""
-        for name, is_binary in _wanted_outputs(request, list(columns)).items():
-            kind = kinds.get(name, "BYTES")
-            output = {"name": name, "datatype": kind, "shape": list(p.shape) if name == "probability" else [len(p)]}
-            if is_binary:
-                data = requests.tensor_bytes(columns[name], kind)
-                outputs.append({**output, "parameters": {"binary_data_size": len(data)}})
-                binary += data
-            else:
-                outputs.append({**output, "data": columns[name]})
+        want = request.get("outputs")
+        if want is None:
+            want = [{"name": name} for name in columns]
+        if not isinstance(want, list) or not all(isinstance(one, dict) and one.get("name") in columns for one in want):
+            raise InvalidInput(f"outputs must be a list of objects with a name of {', '.join(columns)}.")
+        shapes = {"probability": list(p.shape)}
+        outputs = [
+            {"name": one, "datatype": kinds.get(one, "BYTES"), "shape": shapes.get(one, [len(p)]), "data": columns[one]}
+            for one in (output["name"] for output in want)
+        ]
         answer: dict[str, object] = {"model_name": served.name, "model_version": served.version, "outputs": outputs}
         if scored.all_notes:
             answer["parameters"] = {"notes": "; ".join(scored.all_notes)}
         if isinstance(request.get("id"), str):
             answer["id"] = request["id"]
-        if not any("parameters" in one for one in outputs):
-            return json_response(answer)
-        text = json.dumps(answer, allow_nan=False).encode()
-        headers = {"Inference-Header-Content-Length": str(len(text))}
-        return Response(text + binary, headers=headers, media_type="application/octet-stream")
+        return answer
 
-    def _scored(
-        self, served: ServedModel, rows: Sequence[Row], options: Options
-    ) -> tuple[Scored, dict[str, Sequence[object]]]:
+    def _scored(self, served: ServedModel, rows: Sequence[Row], options: Options) -> tuple[Scored, Columns]:
         """Decide rows and record the decisions: the result, and further columns of the answer."""
-        price = requests.price_of(served.price, served.model.classes_.tolist(), options)
+        price = served_model.price_of(served.price, served.model.classes_.tolist(), options)
         id_column = self.settings.id if options.get("id") is None else str(options["id"])
         ids = _ids(rows, id_column)
         scored = served.score(rows, price, id_column)
-        more: dict[str, Sequence[object]] = {"id": ids}
-        if n_reasons := requests.whole_number(options.get("reasons") or 0, "reasons"):
+        more: Columns = {"id": ids}
+        if n_reasons := served_model.whole_number(options.get("reasons") or 0, "reasons"):
             more |= served.reasons(rows, n_reasons, scored)
         quiet = scored.chosen == (scored.names.index(served.default) if served.default in scored.names else -1)
-        audits: dict[str, Sequence[object]] = {}
+        audits: Columns = {}
         n_audits = 0
         if self.settings.audit:
             e = served.audit_probabilities(scored.p, quiet)
@@ -238,7 +464,7 @@ class Service:
         """Labels by identifier."""
         body = await self._body(request)
         labels, served = self._labels(), self._model(request.query_params.get("model"))
-        found = await self._run(lambda: labels.add(served, requests.json_body(body)), _SMALL_BODY + 1)
+        found = await self._run(lambda: labels.add(served, served_model.json_body(body)), _SMALL_BODY + 1)
         self.metrics.add(served.name, labels=found["labels"])
         return found
 
@@ -279,13 +505,11 @@ class Service:
 
     def describe(self, request: Request) -> object:
         """OpenAPI."""
-        text = http.TEMPLATES.get_template("openapi.json.j2").render(
+        text = TEMPLATES.get_template("openapi.json.j2").render(
             version=__version__,
             has_token=self.settings.token is not None,
-            paths={
-                path: (method.lower(), about) for method, path, _, about in self._endpoints if "version" not in path
-            },
-            options=requests.OPTIONS,
+            paths={path: (method.lower(), text) for method, path, _, text in self._endpoints if "version" not in path},
+            options=served_model.OPTIONS,
             models=list(self.models.values()),
             labels=sorted({str(label) for one in self.models.values() for label in one.classes}),
         )
@@ -374,26 +598,10 @@ def _price_values(price: Price | Goal) -> dict[str, object]:
     return {"cost_ratio": float(f"{price.cost_ratio:.12g}")}
 
 
-def _wanted_outputs(request: dict[str, object], names: list[str]) -> dict[str, bool]:
-    """Outputs by name, and whether each is a binary tensor; all of them if none is asked for."""
-
-    def flag(parameters: object, name: str) -> object:
-        return parameters.get(name) if isinstance(parameters, dict) else None
-
-    is_binary = flag(request.get("parameters"), "binary_data_output") is True
-    asked = request.get("outputs")
-    if asked is None:
-        return dict.fromkeys(names, is_binary)
-    if not isinstance(asked, list) or not all(isinstance(one, dict) and one.get("name") in names for one in asked):
-        raise InvalidInput(f"outputs must be a list of objects with a name of {', '.join(names)}.")
-    flags = {one["name"]: flag(one.get("parameters"), "binary_data") for one in asked}
-    return {name: is_binary if found is None else found is True for name, found in flags.items()}
-
-
 def serve(settings: Settings, port: int, workers: int = 1, started: Callable[[str], None] = lambda _: None) -> None:
     """Serve models until a signal ends it; port 0 takes a free one, and ``started`` is called with the address."""
     shown = f"[{settings.host}]" if ":" in settings.host else settings.host
-    with http.bound_socket(settings.host, port) as sock, tempfile.TemporaryDirectory(prefix="crcen-serve-") as folder:
+    with bound_socket(settings.host, port) as sock, tempfile.TemporaryDirectory(prefix="crcen-serve-") as folder:
         address = f"http://{shown}:{sock.getsockname()[1]}"
         if workers > 1:
             settings = replace(settings, metrics=Path(folder) / "metrics", workers=workers)
@@ -402,7 +610,7 @@ def serve(settings: Settings, port: int, workers: int = 1, started: Callable[[st
             _supervise(settings, sock, lambda: started(address))
         else:
             started(address)
-            http.run_server(service.asgi, sock, service.reload)
+            run_server(service.asgi, sock, service.reload)
 
 
 def _work(settings: Settings, sock: socket.socket) -> None:
@@ -417,38 +625,39 @@ def _work(settings: Settings, sock: socket.socket) -> None:
 
     threading.Thread(target=watch, daemon=True).start()
     service = Service(settings)
-    http.run_server(service.asgi, sock, service.reload)
+    run_server(service.asgi, sock, service.reload)
 
 
 def _supervise(settings: Settings, sock: socket.socket, started: Callable[[], None]) -> None:
     """Start workers, start them again if they die, and pass signals on."""
     context = multiprocessing.get_context("spawn")
-    workers: list[tuple[SpawnProcess, float]] = []
+    workers: list[SpawnProcess] = []
     ended: list[int] = []
 
-    def start(i: int) -> tuple[SpawnProcess, float]:
+    def start(i: int) -> SpawnProcess:
         found = context.Process(target=_work, args=(replace(settings, worker=i), sock), daemon=True)
         found.start()
-        return found, time.monotonic()
+        return found
 
     def reload(*caught: object) -> None:
-        for worker, _ in workers:
+        for worker in workers:
             if worker.pid is not None:
                 with suppress(ProcessLookupError):
                     os.kill(worker.pid, signal.SIGHUP)
 
-    with http.signals_to({**dict.fromkeys(http.ENDS, lambda number, _: ended.append(number)), signal.SIGHUP: reload}):
+    with signals_to({**dict.fromkeys(ENDS, lambda number, _: ended.append(number)), signal.SIGHUP: reload}):
         workers += [start(i) for i in range(settings.workers)]
         started()
         while not ended:
             time.sleep(0.1)
-            for i, (worker, birth) in enumerate(workers):
-                if not worker.is_alive() and time.monotonic() - birth > _SHORTEST_LIFE:
+            for i, worker in enumerate(workers):
+                if not worker.is_alive():
                     sys.stderr.write(f"crcen: worker {i} ended with status {worker.exitcode} and is started again\n")
+                    time.sleep(1.0)  # if it cannot start, it is not started again at once
                     workers[i] = start(i)
-        for worker, _ in workers:
+        for worker in workers:
             worker.terminate()
-        end = time.monotonic() + http.GRACE_SECONDS + 5
-        for worker, _ in workers:
+        end = time.monotonic() + GRACE_SECONDS + 5
+        for worker in workers:
             worker.join(max(0.1, end - time.monotonic()))
             worker.kill()
