@@ -79,16 +79,17 @@ def _simulate(name: str, runs: Sequence[int], settings: Settings, engine: str) -
         test = make(n_test, n_test, seeds[1])
         pool = i * (n_pos + n_neg) + np.arange(n_pos + n_neg)
         jobs += [_job(name, resolved.lam, pool, run, settings) for resolved in prices.values()]
-        owners += [(run, test, *price) for price in prices.items()]
+        owners += [(run, train_sets[-1], test, *price) for price in prices.items()]
     X, y = np.concatenate([d.X for d in train_sets]), np.concatenate([d.y for d in train_sets])
     rows = []
-    for (run, test, label, resolved), result in zip(owners, find_engine(engine)(X, y, jobs), strict=True):
+    for (run, train, test, label, resolved), result in zip(owners, find_engine(engine)(X, y, jobs), strict=True):
         if result.network is None:
             raise TrainingFailed(f"table 1, {name}, run {run}: {result.status.value}.")
-        equation = crcen.key_equation(test.y, sigmoid(result.network.logits(test.X)), resolved)
+        logits = result.network.logits
+        fitted, unseen = (crcen.key_equation(own.y, sigmoid(logits(own.X)), resolved) for own in (train, test))
         row = {"simulation": name, "run": run, "weighting": label, "lam": resolved.lam}
-        row |= attributes(equation, "lhs rhs mean_pos mean_neg") | attributes(result, "train_residual=residual n_iter")
-        rows.append(row)
+        row |= attributes(unseen, "lhs rhs mean_pos mean_neg")
+        rows.append({**row, "train_residual": fitted.residual, "n_iter": result.n_iter})
     return rows
 
 
