@@ -27,7 +27,7 @@ FOUR = {"q": np.full((2, 4), 1 / 4), "y": [0, 1]}
         (2, {"y": [0, 1]}, "either the rows X or"),
         (2, {"X": [[1.0]], "q": [0.1], "y": [0]}, "not both"),
         (2, {"X": [[1.0]], "y": [0]}, "no model"),
-        (2, TWO | {"y": [0, 2]}, "0/1"),
+        (2, TWO | {"y": [0, 2]}, r"\[0, 1\] only: got 2"),
         (2, TWO | {"y": [[0, 1]]}, "1-D"),
         (2, {"q": [], "y": []}, "at least one row"),
         (2, TWO | {"q": [0.1, 1.5]}, "are these logits"),
@@ -77,7 +77,7 @@ def test_bad_batches_are_refused_and_change_nothing(n_classes, batch, sentence):
         ({"y_reference": [0, 1]}, "only a CRCENClassifierCV"),
         ({"y_reference": [0, 0], "q_reference": [0.1, 0.2]}, "both classes"),
         ({"y_reference": [0, 1], "q_reference": [0.1, 0.2, 0.3]}, "shape"),
-        ({"y_reference": [0, 3], "q_reference": [0.1, 0.2]}, "0/1"),
+        ({"y_reference": [0, 3], "q_reference": [0.1, 0.2]}, r"\[0, 1\] only: got 3"),
         *(({"delay": delay}, "delay must be a whole number of at least 0") for delay in (-1, 1.5, "30", True)),
     ],
 )

@@ -27,17 +27,7 @@ from crcen.theory.metrics import (
     decision_counts,
     percentile_interval,
 )
-from crcen.theory.price import (
-    Alpha,
-    CostRatio,
-    Labels,
-    Price,
-    WeightingLike,
-    positive_number,
-    resolve,
-    sigmoid,
-    weighted_probability,
-)
+from crcen.theory.price import Alpha, CostRatio, Labels, Price, WeightingLike, positive_number, resolve, sigmoid
 from crcen.theory.rows import Array, Axes, Bools, DataFrame, Estimator, Index, Rows, ShownInOneLine, Splitter, as_numpy
 
 if TYPE_CHECKING:
@@ -140,7 +130,7 @@ class ExpenseCurve(ShownInOneLine):
         path = tuple(resolve(weighting, *totals) for weighting in _path(weightings))
         alarms = np.array([weighting.decide(chance) for weighting in path])
         found = _counts_and_intervals(path, alarms, rows, level, n_resamples, random_state)
-        equations = tuple(key_equation(target, weighted_probability(chance, w), w, rows.weights) for w in path)
+        equations = tuple(key_equation(target, w.weighted(chance), w, rows.weights) for w in path)
         return cls("threshold", path, *found, level, equations, rows, "the rows given")
 
     @classmethod

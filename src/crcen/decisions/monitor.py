@@ -18,14 +18,7 @@ from crcen._support.values import Values, json_value
 from crcen.decisions.drift import DriftAlarm, MonitorReading, Track, draw_readings, table_of_readings
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.validation import count_rows, take_rows
-from crcen.theory.checks import (
-    check_binary_target,
-    check_clusters,
-    check_probabilities,
-    check_row_weights,
-    check_whole_number,
-    in_units,
-)
+from crcen.theory.checks import check_clusters, check_probabilities, check_row_weights, check_whole_number, in_units
 from crcen.theory.limits import ARRIVAL_TURNS, ARRIVAL_Z, FALSE_ALARM_RATE
 from crcen.theory.price import Alpha, Labels, Price, WeightingLike, positive_number, sigmoid
 from crcen.theory.residual_test import ResidualSums
@@ -33,7 +26,7 @@ from crcen.theory.rows import Array, Axes, Bools, Estimator, Index, Rows, ShownI
 from crcen.theory.sequential import StreamSums, stream_sums, typical_weight
 
 Sums = dict[str | None, StreamSums]
-_FORMAT, _VERSION = "crcen monitor", 7
+_FORMAT, _VERSION = "crcen monitor", 8
 _SETTINGS = ("false_alarm_rate", "tolerance", "segments", "delay")
 
 
@@ -441,8 +434,6 @@ class WatchedModel:
 
     def encode(self, y: ArrayLike) -> Index:
         """Class numbers of labels in the order of `classes`; without a model y must hold 0/1 or class numbers."""
-        if self.model is None and self.labels.n_classes == 2:
-            return check_binary_target(y).astype(np.int64)
         labels = np.asarray(as_numpy(y))
         if labels.ndim != 1 or labels.size == 0:
             raise InvalidInput(f"y must be 1-D with at least one row, got an array of shape {labels.shape}")
