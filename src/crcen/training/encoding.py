@@ -151,7 +151,9 @@ def _fitted(
     if kind == "standard":
         return InputEncoding(mean, scale, None, -limit, limit)
     if kind == "robust":
-        middle, spread = _middle_half(X, sample_weight)
+        shares = np.array([0.25, 0.5, 0.75])
+        low, middle, high = np.array([_quantiles(*_sorted(cells, sample_weight)[1:], shares) for cells in X.T]).T
+        spread = (high - low) / 1.349  # as the standard deviation of a normal distribution
         usable = spread > 1e-12 * np.maximum(np.abs(middle), 1e-12)
         mean, scale = np.where(usable, middle, mean), np.where(usable, spread, scale)
         return InputEncoding(mean, scale, None, -limit, limit, is_smooth=True)
@@ -203,13 +205,6 @@ def _sorted(column: Array, sample_weight: Array) -> tuple[Index, Array, Array]:
     """Order of the observed cells, their sorted values, and the cumulative weight."""
     order = np.argsort(column, kind="stable")[: np.count_nonzero(~np.isnan(column))]
     return order, column[order], np.cumsum(sample_weight[order])
-
-
-def _middle_half(X: Array, sample_weight: Array) -> tuple[Array, Array]:
-    """Median and interquartile range, scaled to the standard deviation of a normal distribution."""
-    shares = np.array([0.25, 0.5, 0.75])
-    found = np.array([_quantiles(*_sorted(column, sample_weight)[1:], shares) for column in X.T])
-    return found[:, 1], (found[:, 2] - found[:, 0]) / 1.349
 
 
 def _quantile(X: Array, sample_weight: Array) -> InputEncoding:

@@ -116,9 +116,6 @@ class Trainer:
         stacks = self._stacks(jobs)
         if not stacks:
             return []
-        for job in jobs:  # several threads would ask for these at the same time
-            data.layout(job.encoding, job.bins)
-            data.labels(float_type(job.solver_kind))
         work = pieces(stacks, jobs, data.n_inputs) if data.device.type == "cpu" else stacks
         meter = _Meter(work, jobs, progress)
         workers = self._workers(work, jobs)

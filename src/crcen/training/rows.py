@@ -1,12 +1,12 @@
 """Training rows on the device: encoded, weighted, in batches."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from mmap import ACCESS_COPY, mmap
 from threading import Lock
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -20,6 +20,8 @@ from crcen.training.encoding import InputEncoding, column_layout, fit_encoding, 
 from crcen.training.jobs import TrainingJob, digest
 from crcen.training.recipe import SolverKind, n_batches
 from crcen.training.stack import NO_RAMPS, RampLookup
+
+_Value = TypeVar("_Value")
 
 # Validation rows that pass through a stack at a time.
 VALIDATION_ROWS = 512
@@ -204,13 +206,20 @@ class TrainingData:
 
     def __init__(self, X: Array, y: Index, sample_weight: Array, n_classes: int, device: torch.device) -> None:
         self.X, self.y, self.sample_weight, self.n_classes, self.device = X, y, sample_weight, n_classes, device
-        self._labels: dict[torch.dtype, Tensor] = {}
-        self._layouts: dict[tuple[str, int], Index | None] = {}
-        self._encodings: dict[tuple[object, ...], InputEncoding] = {}
         self._encoded: WeakValueDictionary[tuple[int, torch.dtype], Tensor] = WeakValueDictionary()
-        self._coded: dict[int, CodedRows] = {}
+        self._kept: dict[object, Any] = {}
         self._lock = Lock()
         self._locks: dict[object, Lock] = {}  # for values that several threads may compute at the same time
+
+    def _once(self, key: object, make: Callable[[], _Value]) -> _Value:
+        """A value that is computed once, whichever thread asks first."""
+        with self._lock:
+            own = self._locks.setdefault(key, Lock())
+        with own:
+            if key not in self._kept:
+                self._kept[key] = make()
+            found: _Value = self._kept[key]
+            return found
 
     @property
     def n_rows(self) -> int:
@@ -224,22 +233,15 @@ class TrainingData:
 
     def layout(self, kind: str, bins: int) -> Index | None:
         """`column_layout` of these rows."""
-        if (kind, bins) not in self._layouts:
-            self._layouts[kind, bins] = column_layout(self.X[self.sample_weight > 0], kind, bins)
-        return self._layouts[kind, bins]
+        return self._once((kind, bins), lambda: column_layout(self.X[self.sample_weight > 0], kind, bins))
 
     def encoding(self, job: TrainingJob, rows: Index) -> InputEncoding:
         """The input encoding of a job, fitted on its rows; jobs with the same rows share it."""
         key = (digest(rows), job.encoding, job.bins, job.missing, job.standardize)
         layout = self.layout(job.encoding, job.bins)
         indicators = self._incomplete if job.missing == "indicator" else None
-        with self._lock_of(key):
-            if key not in self._encodings:
-                own = self.X[rows], self.y[rows], self.sample_weight[rows]
-                self._encodings[key] = fit_encoding(
-                    job.encoding, layout, *own, standardize=job.standardize, indicators=indicators
-                )
-            return self._encodings[key]
+        fit = partial(fit_encoding, job.encoding, layout, standardize=job.standardize, indicators=indicators)
+        return self._once(key, lambda: fit(self.X[rows], self.y[rows], self.sample_weight[rows]))
 
     def encoded(self, encoding: InputEncoding, dtype: torch.dtype) -> Tensor:
         """All rows in an encoding, on the device, kept while another reference exists."""
@@ -258,14 +260,7 @@ class TrainingData:
 
     def coded(self, encoding: InputEncoding) -> CodedRows:
         """All rows in an encoding with ramps, as table lookups need them: a tenth of the encoded rows, so kept."""
-        with self._lock_of(id(encoding)):
-            if id(encoding) not in self._coded:
-                self._coded[id(encoding)] = RampTables(encoding).code(self.X)
-            return self._coded[id(encoding)]
-
-    def _lock_of(self, key: object) -> Lock:
-        with self._lock:
-            return self._locks.setdefault(key, Lock())
+        return self._once(id(encoding), lambda: RampTables(encoding).code(self.X))
 
     def n_inputs(self, job: TrainingJob) -> int:
         """Number of encoded columns of a job."""
@@ -279,9 +274,7 @@ class TrainingData:
 
     def labels(self, dtype: torch.dtype) -> Tensor:
         """Class numbers on the device."""
-        if dtype not in self._labels:
-            self._labels[dtype] = torch.from_numpy(self.y).to(self.device, dtype)
-        return self._labels[dtype]
+        return self._once(dtype, lambda: torch.from_numpy(self.y).to(self.device, dtype))
 
 
 def _allocate(n_rows: int, n_columns: int, dtype: torch.dtype, device: torch.device) -> Tensor:

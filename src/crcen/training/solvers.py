@@ -27,10 +27,9 @@ from crcen.training.device import sent
 from crcen.training.jobs import TrainingJob
 from crcen.training.recipe import n_batches, one_cycle
 from crcen.training.rows import EpochRows, RowFeed, fill_batch
-from crcen.training.stack import RampLookup, Stack, Workspace, gradient, row_loss, row_weights, sum_of_rows
+from crcen.training.stack import NO_RAMPS, RampLookup, Stack, Workspace, gradient, row_loss, row_weights, sum_of_rows
 
-BETAS = (0.9, 0.999)
-_EPSILON = 1e-8
+_BETAS, _EPSILON = (0.9, 0.999), 1e-8
 # Steps between two calls of `flush_denormals`, and its limits. Squares of gradients just below are still normal
 # numbers.
 STEPS_TO_FLUSH = 64
@@ -64,42 +63,32 @@ class AdamState(NamedTuple):
     scratch: Tensor
     beta1: float
     beta2: float
-    epsilon: float
 
     @classmethod
     def start(cls, flat: Tensor, grad: Tensor, penalty: Tensor) -> "AdamState":
         """The state before the first step; ``flat`` and ``grad`` are used in place."""
         moments = torch.zeros_like(flat), torch.zeros_like(flat)
-        return cls(flat, grad, *moments, penalty, torch.empty_like(flat), *BETAS, _EPSILON)
+        return cls(flat, grad, *moments, penalty, torch.empty_like(flat), *_BETAS)
 
 
-def adam_factors(rate: float, step: int, beta1: float, beta2: float, epsilon: float) -> tuple[float, float]:
+def adam_factors(rate: float, step: int) -> tuple[float, float]:
     """Step length and ε of a step (from 0) with Adam's bias correction."""
-    correction = math.sqrt(1 - beta2 ** (step + 1))
-    return rate * correction / (1 - beta1 ** (step + 1)), epsilon * correction
+    first, second = (1 - beta ** (step + 1) for beta in _BETAS)
+    return rate * math.sqrt(second) / first, _EPSILON * math.sqrt(second)
 
 
-def move_moments(state: AdamState) -> None:
-    """Add the penalty's part to the gradient and update both moments."""
+def take_step(state: AdamState, factors: tuple[float, float], captured: Tensor | None = None) -> None:
+    """A step along the gradient; a captured graph cannot take numbers that change, so it has factors in a tensor."""
     grad = state.grad.addcmul_(state.penalty, state.flat)
     state.first_moment.lerp_(grad, 1 - state.beta1)
     state.second_moment.mul_(state.beta2).addcmul_(grad, grad, value=1 - state.beta2)
 
-
-def take_step(state: AdamState, rate: float, step: int) -> None:
-    """A step, from 0, along the gradient."""
-    move_moments(state)
-    length, small = adam_factors(rate, step, state.beta1, state.beta2, state.epsilon)
-    torch.sqrt(state.second_moment, out=state.scratch).add_(small)
-    state.flat.addcdiv_(state.first_moment, state.scratch, value=-length)
-
-
-def take_captured_step(state: AdamState, factors: Tensor) -> None:
-    """The same with `adam_factors` as a tensor (2,): a captured graph cannot take numbers that change."""
-    length, small = factors
-    move_moments(state)
-    torch.sqrt(state.second_moment, out=state.scratch).add_(small)
-    state.flat.sub_(torch.div(state.first_moment, state.scratch, out=state.scratch).mul_(length))
+    torch.sqrt(state.second_moment, out=state.scratch)
+    if captured is None:
+        state.flat.addcdiv_(state.first_moment, state.scratch.add_(factors[1]), value=-factors[0])
+    else:
+        state.scratch.add_(captured.select(0, 1))
+        state.flat.sub_(torch.div(state.first_moment, state.scratch, out=state.scratch).mul_(captured.select(0, 0)))
 
 
 def flush_denormals(state: AdamState) -> None:
@@ -125,21 +114,22 @@ def adam_epoch(
     state: AdamState,
     losses: Tensor | None,
     first: int,
-    rates: list[float],
-    taken: int,
+    factors: list[tuple[float, float]],
+    captured: Tensor | None = None,
 ) -> None:
-    """Steps of Adam on the batches of an epoch from ``first``, one per rate, after ``taken`` earlier steps.
+    """Steps of Adam on the batches of an epoch from ``first``, one for each of the factors of `adam_factors`.
 
     ``ramps`` are the lookups of these batches. The loss of each batch is added to ``losses`` (G, M), if given.
+    ``captured`` (steps, 2) replaces the factors in a captured graph.
     """
-    for i in range(len(rates)):
+    for i in range(len(factors)):
         fill_batch(rows, first + i)
         y = rows.y.select(1, first + i).unsqueeze(2)
         row_weight = row_weights(by_class, y, rows.weights.select(1, first + i).unsqueeze(2))
         logits = gradient(work, rows.batch, ramps, i, y, row_weight, False)
         if losses is not None:
             losses.add_(sum_of_rows(row_weight * row_loss(work.design.loss, logits, y, work.design.n_outputs)))
-        take_step(state, rates[i], taken + i)
+        take_step(state, factors[i], None if captured is None else captured.select(0, i))
 
 
 _COMPILING = Lock()
@@ -185,9 +175,10 @@ class Adam:
         self.objective = Objective(objective.by_class * self.n_batches, objective.l2)  # unbiased for one batch
         self._graph = _StepGraph(self) if stack.device.type == "cuda" else None
 
-    def rate(self, step: int) -> float:
-        """The learning rate of a step, from 0."""
-        return self.job.learning_rate * one_cycle((step + 1) / (self.job.max_epochs * self.n_batches + 1))
+    def factors(self, step: int) -> tuple[float, float]:
+        """The `adam_factors` of a step, from 0."""
+        rate = self.job.learning_rate * one_cycle((step + 1) / (self.job.max_epochs * self.n_batches + 1))
+        return adam_factors(rate, step)
 
     def step(self) -> Tensor:
         """One epoch; the mean loss of its batches plus the penalty at its end, (G, M)."""
@@ -210,10 +201,9 @@ class Adam:
         most = _OPERATIONS_A_CALL // (stack.own.first.numel() * rows.batch.shape[1])
         at_once = max(1, min(most, STEPS_TO_FLUSH))
         for start in range(0, count, at_once):
-            taken = first_step + start
-            rates = [self.rate(taken + i) for i in range(min(at_once, count - start))]
-            ramps = self.feed.ramps(index, slice(start, start + len(rates)))
-            epoch(work, rows, ramps, *fixed, start, rates, taken)
+            factors = [self.factors(first_step + i) for i in range(start, min(start + at_once, count))]
+            ramps = self.feed.ramps(index, slice(start, start + len(factors)))
+            epoch(work, rows, ramps, *fixed, start, factors)
             flush_denormals(self.vectors)
 
     def converged(self) -> Tensor:
@@ -241,10 +231,8 @@ class _StepGraph:
 
     def run(self, index: Tensor, losses: Tensor) -> None:
         """The batches of an index; the sum of their losses is added to ``losses``."""
-        adam, vectors = self.adam, self.adam.vectors
-        betas = vectors.beta1, vectors.beta2, vectors.epsilon
-        steps = range(adam.epoch * adam.n_batches, (adam.epoch + 1) * adam.n_batches)
-        table = [adam_factors(adam.rate(step), step, *betas) for step in steps]
+        adam = self.adam
+        table = [adam.factors(adam.epoch * adam.n_batches + i) for i in range(adam.n_batches)]
         factors = sent(torch.tensor(table, dtype=adam.stack.dtype), adam.stack.device)
         for start in range(0, adam.n_batches, self.n_steps):
             part = slice(start, start + self.n_steps)
@@ -265,15 +253,11 @@ class _StepGraph:
 
     def run_eagerly(self, index: Tensor, factors: Tensor) -> Tensor:
         """Step by step; the sum of the losses."""
-        adam, stack = self.adam, self.adam.stack
+        adam, rows = self.adam, self.adam.feed.epoch_rows(index)
         total = torch.zeros_like(adam.objective.l2)
-        for i, (x, y, base) in enumerate(adam.feed.batches(index)):
-            weights = row_weights(adam.objective.by_class, y, base)
-            if adam.with_loss:
-                total += stack.loss_and_gradient(x, y, weights)
-            else:
-                stack.gradient(x, y, weights)
-            take_captured_step(adam.vectors, factors[i])
+        fixed = adam.objective.by_class, adam.vectors, total if adam.with_loss else None
+        none = [(0.0, 0.0)] * len(factors)
+        adam_epoch(adam.stack.workspace(rows.batch.shape[1]), rows, NO_RAMPS, *fixed, 0, none, factors)
         flush_denormals(adam.vectors)
         return total
 

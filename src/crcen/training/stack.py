@@ -597,12 +597,8 @@ class Stack:
         -----
         x (G, B, F+1); y (G or 1, B, 1); row_weight (G, B, M), already divided by each network's weight sum.
         """
-        logits = self.gradient(x, y, row_weight, add=add)
+        logits = gradient(self.workspace(x.shape[1]), x, NO_RAMPS, 0, y, row_weight, add)
         return (row_weight * self.row_loss(logits, y)).sum(1)
-
-    def gradient(self, x: Tensor, y: Tensor, row_weight: Tensor, *, add: bool = False) -> Tensor:
-        """The same, returning the logits."""
-        return gradient(self.workspace(x.shape[1]), x, NO_RAMPS, 0, y, row_weight, add)
 
     def row_loss(self, logits: Tensor, y: Tensor) -> Tensor:
         """The loss of every row and network."""

@@ -18,7 +18,7 @@ from crcen.theory.rows import Array
 from crcen.training.encoding import InputEncoding
 from crcen.training.network import NetworkGroup
 from crcen.training.recipe import Recipe, n_batches, one_cycle
-from crcen.training.solvers import STEPS_TO_FLUSH, AdamState, flush_denormals, take_step
+from crcen.training.solvers import STEPS_TO_FLUSH, AdamState, adam_factors, flush_denormals, take_step
 from crcen.training.stack import Stack, row_weights
 
 # Without a known end the learning rate decreases as 1/√(1 + rows / (batch size × this)).
@@ -115,7 +115,7 @@ class StreamTrainer:
         if rows:
             self._loss += losses
             stack.grad.div_(rows)
-            take_step(self._adam, self.shape.rate(self.rows_seen, rows), self.n_steps)
+            take_step(self._adam, adam_factors(self.shape.rate(self.rows_seen, rows), self.n_steps))
             self._loss_rows += rows
             self.rows_seen += rows
             self.n_steps += 1
