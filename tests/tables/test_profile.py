@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import asdict
 
 import numpy as np
 import pandas as pd
@@ -106,7 +107,7 @@ def test_missing_cells(model, column):
 def test_chunks_give_the_same_answer(model):
     frame = _table(500, 1).assign(is_new=True)
     frame["amount"] *= 100
-    whole, parts = ([one.to_dict() for one in unlike(model, frame, n)] for n in (1, 7))
+    whole, parts = (list(map(asdict, unlike(model, frame, n))) for n in (1, 7))
     assert len(whole) == len(parts) == 2
     for one, other in zip(whole, parts, strict=True):
         assert one == {**other, "here": pytest.approx(other["here"])}

@@ -97,7 +97,6 @@ def is_missing_mark(text: str) -> bool:
 
 
 def _are_marks(distinct: Series) -> Bools:
-    """Whether each of these strings is a missing mark."""
     cells = pa.array(distinct, pa.large_string())
     return np.asarray(pc.match_substring_regex(cells, f"^(?:{_MISSING_MARK.pattern})$", ignore_case=True), dtype=bool)
 
@@ -539,14 +538,11 @@ class ColumnCells:
         return None if is_plain else read_numbers(*self.codes)
 
     @cached_property
-    def date_format(self) -> str | None:
-        """The format in which all values are dates."""
-        has_digits = _may_be_date(str(self.present.iloc[0])) and self.present.str.contains(r"\d", regex=True).all()
-        return date_format(self.present) if has_digits else None
-
-    @cached_property
-    def mixed_dates(self) -> tuple[str | None, str] | None:
-        """Dates in several formats, see `mixed_dates`."""
+    def dates(self) -> tuple[str | None, str] | None:
+        """The format in which values are dates (None if it is unknown), and a note; None if they are none."""
+        have_digits = _may_be_date(str(self.present.iloc[0])) and self.present.str.contains(r"\d", regex=True).all()
+        if have_digits and (form := date_format(self.present)):
+            return form, f"was read month-first, but {AMBIGUOUS}" if is_ambiguous(self.present, form) else ""
         return mixed_dates(self.present)
 
     def date_parts(self, form: str | None) -> Mapping[str, Array]:
@@ -573,10 +569,11 @@ class ColumnCells:
 
 def _may_be_date(cell: str) -> bool:
     """Whether a cell has a digit and only words of dates or short words in capitals, which may be time zones."""
-    words = re.findall(r"[^\W\d_]+", cell)
-    return any(map(str.isdigit, cell)) and all(
-        _DATE_WORD.fullmatch(word.lower()) or (word.isupper() and len(word) < 6) for word in words
+    has_date_words = all(
+        _DATE_WORD.fullmatch(word.lower()) or (word.isupper() and len(word) < 6)
+        for word in re.findall(r"[^\W\d_]+", cell)
     )
+    return has_date_words and any(map(str.isdigit, cell))
 
 
 class TableCells:

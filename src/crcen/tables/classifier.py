@@ -176,7 +176,6 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _unfitted(self) -> Estimator:
-        """The classifier to fit on the encoded columns, at the price."""
         if hasattr(self.weighting, "fit"):
             name = type(self.weighting).__name__
             message = f"weighting must be a price: got a {name}; write TableClassifier(estimator={name}(...))."
@@ -341,10 +340,8 @@ class PricedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InvalidParameter(f"{name} takes no sample weights.")
         self.__dict__.pop("pos_label_", None)
         if isinstance(self.weighting, ThresholdGoal):
-            message = (
-                f"fit at a price, then choose_weighting(model, {self.weighting!r}, X, y) on rows that were held out"
-            )
-            raise InvalidParameter(f"{self.weighting!r} is met on out-of-fold rows, and {name} has none: {message}.")
+            advice = f"fit at a price, then choose_weighting(model, {self.weighting!r}, X, y) on held-out rows"
+            raise InvalidParameter(f"{self.weighting!r} is met on out-of-fold rows, and {name} has none: {advice}.")
         known = Labels.from_rows(self.classes_, labels, weights, weighting=self.weighting)
         if known.positive is not None:
             self.pos_label_ = known.positive

@@ -20,18 +20,7 @@ from numpy.typing import NDArray
 from crcen._support.lazy import pc, pd
 from crcen._support.text import plural
 from crcen.exceptions import InvalidInput
-from crcen.tables.cells import (
-    AMBIGUOUS,
-    PLAIN,
-    ColumnCells,
-    Notation,
-    NumberReading,
-    TableCells,
-    as_arrow,
-    is_ambiguous,
-    is_missing_mark,
-    stacked,
-)
+from crcen.tables.cells import PLAIN, ColumnCells, Notation, TableCells, as_arrow, is_missing_mark, stacked
 from crcen.tables.typing import Array, Bools, Cell, Index, Series, TableLike
 
 BOOLEAN_WORDS = {
@@ -145,7 +134,7 @@ class Column(ABC):
     def encode(self, cells: ColumnCells) -> Encoded:
         """The column's cells as numbers."""
 
-    def encode_cell(self, cell: Cell) -> Read:
+    def _encode_cell(self, cell: Cell) -> Read:
         """A number, a string or None as numbers, as `encode` would; other cells raise `_NotPlain`."""
         raise _NotPlain
 
@@ -204,8 +193,7 @@ class NumberColumn(Column):
         clipped = np.clip(values, self.low, self.high)
         return self._filled(clipped[:, None], self.fill, was_there, np.nan_to_num(values - clipped))
 
-    def encode_cell(self, cell: Cell) -> Read:
-        """The number, see `Column.encode_cell`."""
+    def _encode_cell(self, cell: Cell) -> Read:
         is_exact = type(cell) is int and abs(cell) <= _LARGEST_INTEGER
         if is_exact or (type(cell) is str and self.notation == PLAIN and _NUMBER.fullmatch(cell)):
             cell = float(cell)
@@ -233,8 +221,7 @@ class BooleanColumn(Column):
         """The truth values with missing ones filled, and the indicator."""
         return self._filled(self.read(cells)[:, None], self.fill, cells.is_there)
 
-    def encode_cell(self, cell: Cell) -> Read:
-        """The truth value, see `Column.encode_cell`."""
+    def _encode_cell(self, cell: Cell) -> Read:
         if type(cell) not in (bool, int, str, NoneType):
             raise _NotPlain
         value = BOOLEAN_WORDS.get(str(cell).strip().lower())
@@ -269,8 +256,7 @@ class DateColumn(Column):
         parts = np.column_stack([days if part == "days" else found[part] for part in self.parts])
         return self._filled(parts, self.fill, cells.is_there, np.nan_to_num(found["days"] - days))
 
-    def encode_cell(self, cell: Cell) -> Read:
-        """The parts of a date, see `Column.encode_cell`."""
+    def _encode_cell(self, cell: Cell) -> Read:
         if cell is None:
             return self._cell(self.fill.tolist(), is_gap=True)
         text, form = cell.strip() if type(cell) is str else "", self.date_format
@@ -315,8 +301,7 @@ class CategoryColumn(Column):
         values = np.asarray(places[:, None] == np.arange(len(self._names)), dtype=np.float64)
         return self._with_indicator(values, is_missing, int(is_missing.sum()), unseen=int(is_unseen.sum()))
 
-    def encode_cell(self, cell: Cell) -> Read:
-        """Zeros and a one, see `Column.encode_cell`."""
+    def _encode_cell(self, cell: Cell) -> Read:
         if type(cell) not in (str, int, NoneType):
             raise _NotPlain
         text = "" if cell is None else str(cell).strip()
@@ -497,8 +482,10 @@ def why_numbering(name: str, values: Array) -> str:
 
     Numbers that differ in every row count them if chance would have repeated several, or if they grow evenly.
     """
+    if is_nameless_index(name):
+        return _INDEX
     n = len(values)
-    if not (values == np.round(values)).all():
+    if n < _FEWEST_FOR_IDS or not (values == np.round(values)).all():
         return ""
     n_values, spread = len(np.unique(values)), float(values.max() - values.min())
     if n_values == n:
@@ -619,7 +606,7 @@ def learn_column(
     if cells.plain is not None and cells.is_there.any() and not is_category:
         known = cells.plain[cells.is_there]
         if known.min() < known.max():
-            reason = "" if is_kept else _why_number_identifies(name, known)
+            reason = "" if is_kept else why_numbering(name, known)
             return DroppedColumn(name, reason) if reason else _number(name, known, len(series), limits)
     if cells.present.empty:
         reason = "every value is missing"
@@ -639,21 +626,15 @@ def _limits(known: Array) -> Array:
     return np.stack([fill, *clip_limits(known.min(axis=-1), known.max(axis=-1))])
 
 
-def _why_number_identifies(name: str, known: Array) -> str:
-    if is_nameless_index(name):
-        return _INDEX
-    return why_numbering(name, known) if len(known) >= _FEWEST_FOR_IDS else ""
-
-
 def _why_identifier(cells: ColumnCells) -> str:
     """Why a column only names its rows; empty where it may be informative."""
     if cells.n_finite == len(cells.present) or is_nameless_index(cells.name):
-        return _why_number_identifies(cells.name, cells.numbers[np.isfinite(cells.numbers)])
+        return why_numbering(cells.name, cells.numbers[np.isfinite(cells.numbers)])
     if len(cells.present) < _FEWEST_FOR_IDS:
         return ""
     is_amount = cells.reading is not None and cells.reading.is_amount
     reason = why_codes(cells.name, cells.present, cells.n_values, is_amount=is_amount)
-    return "" if reason and (cells.date_format or cells.mixed_dates) else reason
+    return "" if reason and cells.dates else reason
 
 
 def _by_content(cells: ColumnCells, seed: int) -> Column | DroppedColumn:
@@ -671,15 +652,10 @@ def _by_content(cells: ColumnCells, seed: int) -> Column | DroppedColumn:
                 return DroppedColumn(name, "every value is missing or infinite")
             return _number(name, cells.numbers[np.isfinite(cells.numbers)], len(cells.series))
         if cells.reading is not None and cells.reading.is_number:
-            return _written_number(cells, cells.reading)
-        if cells.date_format:
-            note = f"{name} was read month-first, but {AMBIGUOUS}" if is_ambiguous(present, cells.date_format) else ""
-            return _date(cells, cells.date_format, note)
-        if cells.mixed_dates is not None:
-            found, message = cells.mixed_dates
-            if found is None:
-                return DroppedColumn(name, message)
-            return _date(cells, found, message and f"{name} {message}")
+            return _written_number(cells)
+        if cells.dates is not None:
+            form, message = cells.dates
+            return DroppedColumn(name, message) if form is None else _date(cells, form, message and f"{name} {message}")
     counts = cells.counts
     is_free = cells.n_values > MOST_CATEGORIES or counts.iloc[0] < FEWEST_ROWS
     note = _why_no_number(cells, "text" if is_free else "categories")
@@ -688,9 +664,10 @@ def _by_content(cells: ColumnCells, seed: int) -> Column | DroppedColumn:
     return TextColumn.learn(cells, seed, note)
 
 
-def _written_number(cells: ColumnCells, reading: NumberReading) -> Column:
+def _written_number(cells: ColumnCells) -> Column:
     """Numbers in a notation of their own, or with odd cells among them, and a note about it."""
-    notation, message = reading.notation, []
+    assert cells.reading is not None
+    reading, notation, message = cells.reading, cells.reading.notation, []
     if notation != PLAIN:
         value = notation.numbers(np.zeros(1, dtype=np.int64), [reading.example])[0]
         message.append(f'was read as numbers ("{reading.example}" is {value:.10g})')
@@ -782,7 +759,7 @@ def encode_dicts(columns: Sequence[Column], rows: Sequence[Mapping[str, Cell]]) 
         values: Iterable[Sequence[float]]
         kinds: Iterable[str]
         try:
-            values, kinds = zip(*map(column.encode_cell, cells), strict=True)
+            values, kinds = zip(*map(column._encode_cell, cells), strict=True)
         except _NotPlain:
             if any(isinstance(cell, list | tuple | dict | np.ndarray) for cell in cells):
                 message = f"a dict is one row, but {column.name!r} has several cells: give a list of dicts for more."

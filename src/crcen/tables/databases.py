@@ -61,7 +61,6 @@ def _quoted_name(name: str) -> str:
 
 
 def _quoted(table: str) -> str:
-    """A table's name, also with its schema before a point, as SQL."""
     return ".".join(map(_quoted_name, table.split(".")))
 
 
@@ -134,7 +133,6 @@ class QueryPart(Part):
 
 
 def _check_types(schema: Schema, columns: Sequence[str], name: str) -> None:
-    """Refuse columns that hold no single values, by name."""
     odd = (pa.types.is_nested, pa.types.is_binary, pa.types.is_large_binary, pa.types.is_interval)
     for field, column in zip(schema, columns, strict=True):
         kind = getattr(field.type, "storage_type", field.type)
@@ -274,7 +272,6 @@ class DatabaseTable:
             raise InvalidParameter(f"{self.name} {absent if append else message}", parameter="append")
 
     def _run(self, work: Callable[[Connection], Result]) -> Result:
-        """The result of some work on a connection, which is closed."""
         address = self._address
         options: dict[str, Any] = {"isolation_level": None} if address.system == "sqlite" else {}
         if address.system == "duckdb":

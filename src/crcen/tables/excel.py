@@ -71,7 +71,6 @@ class SheetPart(FramePart):
         self._hold(self._table(rows, merged, sheet_name, options))
 
     def _chosen(self, book: Any, wanted: str | int | None) -> str:
-        """The name of the sheet to read."""
         names = list(map(str, book.sheet_names))
         if not names:
             raise InvalidInput(f"{self.name} has no sheet.")
@@ -307,7 +306,6 @@ def _column_number(letters: str) -> int:
 
 
 def _sheet_part(path: str, number: int) -> str:
-    """The name of the part that holds a sheet."""
     with zipfile.ZipFile(path) as archive:
         book = ElementTree.fromstring(archive.read("xl/workbook.xml"))
         links = ElementTree.fromstring(archive.read("xl/_rels/workbook.xml.rels"))
@@ -358,7 +356,6 @@ class SheetWriter:
 
 
 def _cell(value: Cell) -> Cell:
-    """A value that a cell can hold."""
     from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE
 
     value = value.item() if hasattr(value, "item") else value

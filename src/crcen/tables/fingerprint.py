@@ -18,7 +18,7 @@ from scipy.stats import hypergeom
 from crcen._support.lazy import pd
 from crcen._support.text import listed
 from crcen.tables.cells import TableCells
-from crcen.tables.columns import Column
+from crcen.tables.columns import Column, blocks_of
 from crcen.tables.typing import Array, Bools, DataFrame, Hashes, Index, Series
 
 FALSE_MATCH_RATE = 0.25
@@ -26,8 +26,6 @@ FALSE_MATCH_RATE = 0.25
 MOST_HASHES = 65_536
 # Digits that a number keeps: those that a float32 and its spelling in a text file share.
 _DIGITS = 6
-# Cells of columns that are hashed together.
-_MOST_CELLS = 2**20
 # Numbers as text; 007 is a code and stays what it is.
 _NUMBER = re.compile(r"[+-]?(?:0|[1-9]\d*)(?:\.\d*)?(?:[eE][+-]?\d+)?")
 _FIRST_OF_NUMBER = frozenset("+-0123456789")
@@ -107,11 +105,8 @@ class Fingerprint:
         if self.buckets.dtype != np.uint8 or self.buckets.shape != (-(-self.n_buckets // 8),) or self.n_buckets < 1:
             raise ValueError("the fingerprint of the training rows has invalid buckets")
         is_possible = 0 <= self.salt < 2**64 and 0 <= self.limit < 2**64 and 0 <= self.n_twins <= self.rows.sum() > 0
-        if (
-            not is_possible
-            or self.rows.shape != self.twins.shape
-            or not ((self.twins >= 0) & (self.twins <= self.rows)).all()
-        ):
+        is_matched = self.rows.shape == self.twins.shape and ((self.twins >= 0) & (self.twins <= self.rows)).all()
+        if not (is_possible and is_matched):
             raise ValueError("the fingerprint of the training rows has impossible counts")
 
     @classmethod
@@ -218,24 +213,17 @@ def _bucket(hashes: Hashes, n_buckets: int) -> Index:
 
 def _parts(columns: list[Column], table: TableCells, X: Array) -> Iterator[Hashes]:
     """What each row holds in each column, as integers."""
-    n_together, start, numbers = max(1, _MOST_CELLS // max(1, len(X))), 0, list[tuple[str, int]]()
-    for column in columns:
-        block = range(start, start := start + len(column.encoded_names))
-        if column.kind not in ("text", "category"):
-            numbers += [(f"{column.name}/{number}", place) for number, place in enumerate(block)]
-            if len(numbers) < n_together:
-                continue
-        yield from _of_numbers(numbers, X)
-        numbers = []
+    for column, block in zip(columns, blocks_of(columns), strict=True):
+        encoded, key = X[:, block[0] : block[-1] + 1], name_key(f"{column.name}/0")
         if column.kind == "text":
             # Of the text itself: its components hold only what occurs in several rows.
             text = table[column.name].text.fillna("\0").to_numpy(dtype=object)
-            yield mixed_bits(pd.util.hash_array(text, categorize=True) + name_key(f"{column.name}/0"))
+            yield mixed_bits(pd.util.hash_array(text, categorize=True) + key)
         elif column.kind == "category":
-            encoded = X[:, block.start : block.stop]
             values = np.where(encoded.any(axis=1), encoded.argmax(axis=1), -1).astype(np.int64).view(np.uint64)
-            yield mixed_bits(values + name_key(f"{column.name}/0"))
-    yield from _of_numbers(numbers, X)
+            yield mixed_bits(values + key)
+        else:
+            yield from (_of_numbers(part, f"{column.name}/{i}") for i, part in enumerate(encoded.T))
 
 
 def name_key(name: str) -> np.uint64:
@@ -252,9 +240,8 @@ def mixed_bits(values: Hashes) -> Hashes:
         return values ^ (values >> np.uint64(31))
 
 
-def _of_numbers(named: Sequence[tuple[str, int]], X: Array) -> Hashes:
-    """Columns of numbers with `_DIGITS` significant digits as integers, from digits and exponent: (columns, n)."""
-    values = X[:, [place for _, place in named]].T
+def _of_numbers(values: Array, name: str) -> Hashes:
+    """Numbers with `_DIGITS` significant digits as integers, from digits and exponent."""
     size = np.abs(values)
     with np.errstate(divide="ignore"):
         exponent = np.where(size > 0, np.floor(np.log10(size)), 0.0)
@@ -263,8 +250,7 @@ def _of_numbers(named: Sequence[tuple[str, int]], X: Array) -> Hashes:
     digits = np.rint(values * 10.0**half * 10.0 ** (_DIGITS - 1 - exponent - half))
     is_next = np.abs(digits) >= 10.0**_DIGITS  # 9.999999 is 10.0000
     digits, exponent = np.where(is_next, digits / 10.0, digits), np.where(is_next, exponent + 1, exponent)
-    integers = (digits.astype(np.int64) * 1024 + exponent.astype(np.int64)).view(np.uint64)
-    return mixed_bits(integers + np.array([name_key(name) for name, _ in named], dtype=np.uint64)[:, None])
+    return mixed_bits((digits.astype(np.int64) * 1024 + exponent.astype(np.int64)).view(np.uint64) + name_key(name))
 
 
 def chance_of_more(count: int, n: int, count_before: int, n_before: int) -> float:

@@ -142,11 +142,7 @@ class Signs:
 
 
 def find_signs(
-    columns: Sequence[Column],
-    table: TableCells,
-    numbers: Index,
-    labels: Sequence[object],
-    dropped: Sequence[DroppedColumn] = (),
+    columns: list[Column], table: TableCells, numbers: Index, labels: Sequence[object], dropped: list[DroppedColumn]
 ) -> Signs:
     """Look for leaks, copies and repeating identifiers; ``numbers`` are classes by place in ``labels``."""
     kinds = {column.name: column.kind for column in columns}
@@ -346,7 +342,6 @@ class _Ranked:
 
 
 def _separating(cells: Mapping[str, Cells], numbers: Index, labels: Sequence[object]) -> list[Leak]:
-    """Columns that separate a class alone; one entry for each column."""
     sizes, found = np.bincount(numbers, minlength=len(labels)).tolist(), {}
     ranked = separations({name: [one] for name, one in cells.items()}, numbers)
     for one, k, area in sorted(suspects(ranked, len(labels)), key=lambda suspect: suspect[2]):

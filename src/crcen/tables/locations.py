@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import stat
 import sys
 import tempfile
 from abc import ABC, abstractmethod
@@ -25,7 +24,6 @@ Held = IO[bytes]
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
 _ENDINGS = (".csv", ".tsv", ".tab", ".txt", ".dat", ".parquet", ".pq", ".xlsx", ".xlsm", ".xls", ".ods")
-_DATABASES = {b"SQLite format 3\0": "sqlite", b"DUCK": "duckdb"}
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _SECRET = re.compile(r"(?<=://)([^/@\s:]*):([^@\s]*)@|((?:password|passwd|secret|token|key)=)[^&\s#]+", re.IGNORECASE)
 
@@ -71,17 +69,6 @@ def format_of_name(path: str | Path) -> tuple[str, str | None]:
     return (rest[-1] if rest else ""), compression
 
 
-def is_pipe(path: str | Path) -> bool:
-    """Whether a path can be read only once: ``-``, a named pipe, a socket, a terminal."""
-    if str(path) == "-":
-        return True
-    try:
-        mode = os.stat(path).st_mode
-    except (OSError, ValueError):
-        return False
-    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or (stat.S_ISCHR(mode) and str(path) == "/dev/stdin")
-
-
 @dataclass(eq=False)
 class DataFile:
     """A file of a table, remote if it has a ``system`` of fsspec; ``held`` is a temporary copy of a stream."""
@@ -103,11 +90,16 @@ class DataFile:
             self.compression = next((one for start, one in _COMPRESSED.items() if first.startswith(start)), None)
             if self.compression is not None:
                 first = self._first_bytes()
-        self.kind = self._kind(first)
+        if database := "sqlite" if first.startswith(b"SQLite") else "duckdb" if b"DUCK" in first else "":
+            message = f"{self.name} is a database: give {database}:///{self.path}, with table= or query=."
+            raise InvalidInput(message, parameter=("table", "query"))
+        is_parquet = first.startswith(b"PAR1") or self.suffix in (".parquet", ".pq")
+        is_workbook = first.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0"))
+        self.kind = "parquet" if is_parquet else "workbook" if is_workbook else "text"
         is_packed = self.kind != "text" and self.compression is not None
         if is_packed or (self.kind != "parquet" and self.system is not None):
-            with self.opened() as file:  # goes on with a private, temporary copy of the bytes
-                self.held = _copied(file, self.name)
+            with reading(self.name), self.opened() as file:  # goes on with a private, temporary copy of the bytes
+                self.held = _copied(file)
             self.path, self.system, self.compression, self.stamp = self.held.name, None, None, None
 
     @property
@@ -120,17 +112,6 @@ class DataFile:
             self.stamp = self._look()
         with self.opened() as file:
             return bytes(file.read(16))
-
-    def _kind(self, first: bytes) -> str:
-        if first.startswith(b"PAR1") or self.suffix in (".parquet", ".pq"):
-            return "parquet"
-        if first.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
-            return "workbook"
-        database = next((one for start, one in _DATABASES.items() if start in first), None)
-        if database is not None:
-            message = f"{self.name} is a database: give {database}:///{self.path}, with table= or query=."
-            raise InvalidInput(message, parameter=("table", "query"))
-        return "text"
 
     @contextmanager
     def opened(self) -> Iterator[BinaryIO]:
@@ -162,7 +143,6 @@ class Part(ABC):
     kind: str
     columns: tuple[str, ...]
     n_rows: int | None = None  # as far as it is known without reading
-    n_read: int | None = None
     schema: Schema = None
 
     def __init__(self, name: str, file: DataFile | None = None) -> None:
@@ -175,23 +155,20 @@ class Part(ABC):
         """Rows in order, as Arrow batches or data frames."""
 
 
-def _copied(file: BinaryIO, name: str) -> Held:
+def _copied(file: BinaryIO) -> Held:
     copy = tempfile.NamedTemporaryFile(prefix="crcen-")  # noqa: SIM115 - its table closes it
-    try:
-        shutil.copyfileobj(file, copy)
-        copy.flush()
-    except OSError as error:
-        copy.close()
-        raise DataUnavailable(f"{name} cannot be copied to {copy.name}: {error.strerror or error}.") from error
+    shutil.copyfileobj(file, copy)
+    copy.flush()
     return copy
 
 
 def files_of(data: str | Path | Sequence[str | Path]) -> tuple[list[DataFile], str]:
     """The files that a path, folder, pattern, pipe, URL or list names, in order, and the folder of their partitions."""
-    if isinstance(data, str | Path) and is_pipe(data):
-        name = "standard input" if str(data) in ("-", "/dev/stdin") else str(data)
-        with nullcontext(sys.stdin.buffer) if str(data) == "-" else open(data, "rb") as file:
-            held = _copied(file, name)
+    is_input = isinstance(data, str | Path) and str(data) in ("-", "/dev/stdin")
+    if is_input or (isinstance(data, str | Path) and Path(data).is_fifo()):
+        name = "standard input" if is_input else str(data)
+        with reading(name), nullcontext(sys.stdin.buffer) if str(data) == "-" else open(str(data), "rb") as file:
+            held = _copied(file)
         return [DataFile(name, held.name, held=held)], ""
     paths, base = paths_of(data)
     return [DataFile(name, path, system) for name, path, system in paths], base

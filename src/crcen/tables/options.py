@@ -4,7 +4,7 @@ import codecs
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from crcen._support.lazy import pd
@@ -192,6 +192,3 @@ def _is_encoding(name: str | None) -> bool:
     except (LookupError, ValueError):
         return False
     return True
-
-
-OPTION_NAMES = tuple(one.name for one in fields(ReadOptions))

@@ -7,7 +7,7 @@ conservative p-value; one error rate holds for all of them, and a difference mus
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -40,10 +40,6 @@ class Difference:
     here: float
     training: float
     sentence: str
-
-    def to_dict(self) -> dict[str, object]:
-        """Plain values, ready for JSON."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,11 +251,8 @@ class NewRows:
 def _compared(before: ColumnProfile, tally: _Tally, labels: list[str], level: float) -> "list[Difference | None]":
     """A column's differences: of its cells, then of what is missing."""
     gaps = [
-        _share(before, tally, kind, level, sentence)
-        for kind, sentence in (
-            ("unreadable", "{here} of cells cannot be read as a {kind}"),
-            ("missing", "{here} missing here, {training} in training"),
-        )
+        _share(before, tally, "unreadable", level, "{here} of cells cannot be read as a {kind}"),
+        _share(before, tally, "missing", level, "{here} missing here, {training} in training"),
     ]
     cells = _numbers(before, tally, level) if len(before.edges) else _categories(before, tally, labels, level)
     if cells is not None and cells.kind == "distribution" and any(gaps):
@@ -293,8 +286,9 @@ def _numbers(before: ColumnProfile, tally: _Tally, level: float) -> Difference |
     at = int(distances.argmax())
     is_far = distances[at] >= UNLIKE_DISTANCE and kolmogorov_smirnov(float(distances[at]), n, n_before) < level
     mean, name = (tally.total + tally.excess) / n, before.name
-    ratio = _scale(mean, before.mean)
-    if (is_outside or is_far) and before.kind == "number" and ratio is not None:
+    ratio = mean / before.mean if before.mean else math.nan
+    is_scaled = ratio >= UNLIKE_SCALE or 0.0 < ratio <= 1.0 / UNLIKE_SCALE
+    if (is_outside or is_far) and before.kind == "number" and is_scaled:
         times = f"{ratio:,.0f}" if ratio >= 1000.0 else f"{ratio:.3g}"
         means = [f"{one:,.0f}" if 1e4 <= abs(one) < 1e15 else f"{one:.4g}" for one in (mean, before.mean)]
         message = f"{name} is {times} times as large as in training (mean {means[0]} here, {means[1]} there)"
@@ -352,12 +346,6 @@ def _chance_apart(count: int, n: int, count_before: int, n_before: int) -> float
     return min(1.0, 2.0 * min(more, fewer))
 
 
-def _scale(mean: float, mean_before: float) -> float | None:
-    """How many times larger, where it is another scale."""
-    ratio = mean / mean_before if mean_before else math.nan
-    return ratio if ratio >= UNLIKE_SCALE or 0.0 < ratio <= 1.0 / UNLIKE_SCALE else None
-
-
 def _values(column: Column, part: Array) -> tuple[Array, Bools]:
     """Numbers of a column that are not missing (none where it holds no numbers), and which cells are missing."""
     is_missing = part[:, -1] > 0 if column.has_missing else np.zeros(len(part), dtype=bool)
@@ -374,7 +362,6 @@ def _category_counts(column: Column, part: Array) -> Index:
 
 
 def _labels(column: Column) -> list[str]:
-    """What the counts are of."""
     if column.kind == "boolean":
         return ["true"]
     names = column.encoded_names

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from crcen._support.lazy import pa, pd
 from crcen._support.text import listed
-from crcen.exceptions import DataUnavailable, InvalidInput
+from crcen.exceptions import InvalidInput
 from crcen.tables.databases import is_database, open_database
 from crcen.tables.excel import SheetPart
 from crcen.tables.frames import FramePart, as_pandas, spooled, without_blanks
@@ -96,29 +96,22 @@ class Table:
         return as_pandas(pa.schema([(name, kinds.get(name, pa.string())) for name in columns]).empty_table())
 
     def _batches(self, part: Part, columns: Sequence[str] | None) -> Iterator[RecordBatch]:
-        """Rows of a part, which must be the same in every pass."""
+        """Rows of a part, whose file must be the same in every pass."""
 
         def check() -> None:
             if part.file is not None:
                 part.file.check_unchanged()
 
-        n_rows = 0
         if columns is None and part.columns != self.columns:
             columns = self.columns
         with reading(part.name):
             check()
             try:
-                for batch in part.batches(columns):
-                    n_rows += len(batch)
-                    yield batch
+                yield from part.batches(columns)
             except Exception:
                 check()  # what went wrong may come of that
                 raise
             check()
-        part.n_read = n_rows if part.n_read is None else part.n_read
-        if part.n_read != n_rows:
-            found = f"had {part.n_read:,} rows at first and has {n_rows:,} now"
-            raise DataUnavailable(f"{part.name} {found}: it was changed; start again.")
 
 
 def _sized(batches: Iterator[RecordBatch], n_rows: int) -> Iterator[DataFrame]:

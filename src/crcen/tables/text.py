@@ -19,10 +19,12 @@ from crcen.tables.locations import DataFile, Part
 from crcen.tables.options import ReadOptions
 from crcen.tables.typing import ArrowArray, RecordBatch
 
+csv.field_size_limit(2**31 - 1)  # values of any length; not set and reset, since the limit is that of all threads
 SEPARATORS = (",", ";", "\t", "|")
 FIXED = "fixed"
 # Rows with their lines, and where columns of fixed width stand.
-Rows = list[tuple[int, list[str]]]
+Row = tuple[int, list[str]]
+Rows = list[Row]
 Spans = tuple[tuple[int, int], ...]
 # What pandas reads as missing, and what UCI's files write.
 MISSING_MARKS = (
@@ -82,7 +84,6 @@ class TextPart(Part):
         self.n_rows = max(0, n_lines - self._n_skipped) if is_whole or not file.compression else None
 
     def _detect(self, text: str, is_whole: bool) -> None:
-        """Find out how the table is written from its first lines."""
         name, short, options, text = self.name, self.file.short, self._options, text.lstrip("\ufeff")
         if not is_whole:  # up to the last whole row
             text = text[: max(text.rfind("\n"), text.rfind("\r")) + 1] or text
@@ -181,7 +182,6 @@ class TextPart(Part):
         self.notes.append(f"{self.file.short} is not UTF-8 and was read as {self._encoding.capitalize()}")
 
     def _by_arrow(self, columns: Sequence[str] | None) -> Iterator[RecordBatch]:
-        """Rows by PyArrow."""
         from pyarrow import csv as arrow_csv
 
         last = None
@@ -214,7 +214,7 @@ class TextPart(Part):
     def _by_lines(self, columns: Sequence[str] | None) -> Iterator[RecordBatch]:
         """Rows whose values are between blanks, at fixed places, or between separators of several characters."""
         places = [self.columns.index(name) for name in columns or self.columns]
-        with self._lines("strict") as lines, _any_length():
+        with self._lines("strict") as lines:
             rows = _split_rows(lines, self._separator, self._quote, self._spans)
             while chunk := list(islice(rows, _ROWS)):
                 for line, row in chunk:
@@ -237,7 +237,7 @@ class TextPart(Part):
         """Raise for the first row that is not as wide as the header; by the csv module, which knows lines."""
         if "Expected" in str(error) and "columns" in str(error):
             fed: list[tuple[int, str]] = []  # lines of the present row
-            with self._lines("replace") as lines, _any_length():
+            with self._lines("replace") as lines:
                 texts = (fed.append(line) or line[1] for line in lines)  # type: ignore[func-returns-value]
                 reader = csv.reader(texts, delimiter=self._separator, **_quoting(self._quote))
                 for row in reader:
@@ -307,22 +307,11 @@ def _quoting(quote: str) -> dict[str, Any]:
     return {"quotechar": quote} if quote else {"quoting": csv.QUOTE_NONE, "quotechar": None}
 
 
-@contextmanager
-def _any_length() -> Iterator[None]:
-    """Let the csv module read values of any length."""
-    before = csv.field_size_limit(2**31 - 1)
-    try:
-        yield
-    finally:
-        csv.field_size_limit(before)
-
-
 def _rows(text: str, separator: str, quote: str) -> Rows:
     """The first rows of a text that are not blank, each with its last line; none if the text is no such table."""
     try:
-        with _any_length():
-            reader = csv.reader(io.StringIO(text, newline=None), delimiter=separator, **_quoting(quote))
-            found = [(reader.line_num, row) for row in islice(reader, _SAMPLE_ROWS)]
+        reader = csv.reader(io.StringIO(text, newline=None), delimiter=separator, **_quoting(quote))
+        found = [(reader.line_num, row) for row in islice(reader, _SAMPLE_ROWS)]
     except csv.Error:
         return []
     return [(line, row) for line, row in found if any(cell.strip() for cell in row)]
@@ -347,8 +336,7 @@ def _separated(text: str, suffix: str, options: ReadOptions, quote: str) -> tupl
         lines = [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip() and n > skip][:_SAMPLE_ROWS]
         for separator in [stated] if stated else [] if is_table else [" ", FIXED]:
             spans = _spans([line for _, line in lines]) if separator == FIXED else ()
-            with _any_length():
-                rows = list(_split_rows(iter(lines), separator, quote, spans))
+            rows = list(_split_rows(iter(lines), separator, quote, spans))
             width = len(rows[0][1]) if rows else 0
             fits = width > 1 and len(rows) > 2 and all(len(row) == width for _, row in rows)
             if stated or (fits and all(rows[0][1])):
@@ -358,9 +346,7 @@ def _separated(text: str, suffix: str, options: ReadOptions, quote: str) -> tupl
     return (best, found[best][1], ()) if is_table else (likely, found.get(likely, found[best])[1], ())
 
 
-def _split_rows(
-    lines: Iterator[tuple[int, str]], separator: str, quote: str, spans: Spans
-) -> Iterator[tuple[int, list[str]]]:
+def _split_rows(lines: Iterator[tuple[int, str]], separator: str, quote: str, spans: Spans) -> Iterator[Row]:
     """Rows of lines that are not separated by one character."""
     for number, line in lines:
         line = line.rstrip("\r\n")

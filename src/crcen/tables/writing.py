@@ -4,7 +4,6 @@ import io
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from crcen._support.files import atomic_file, is_device
@@ -98,16 +97,14 @@ class TableWriter:
             self._file = self._open.enter_context(pq.ParquetWriter(self._binary, schema))
         self._file.write_table(pa.Table.from_pandas(chunk, schema=self._file.schema, preserve_index=False))
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
+    def __exit__(self, kind: type[BaseException] | None, *details: Any) -> bool | None:
         if kind is None and self._file is not None and self._table is not None:
             self._file.close()
             self._binary.flush()
             self._table.store(self._binary.name)
         elif isinstance(self._file, SheetWriter):
             self._file.close() if kind is None else self._file.discard()
-        return self._open.__exit__(kind, error, trace)
+        return self._open.__exit__(kind, *details)
 
 
 def written_to(out: str | Path | None) -> Path | str | None:
