@@ -44,8 +44,8 @@ test-lowest:
 test-predict: $(STAMP)
 	@test -x $(PREDICT)/bin/python || $(PYTHON) -m venv $(PREDICT)
 	$(PREDICT)/bin/python -m pip install --quiet -c constraints.txt -e .
-	$(BIN)/python tests/predict_only.py --fit $(PREDICT)/trial
-	$(PREDICT)/bin/python tests/predict_only.py $(PREDICT)/trial
+	$(BIN)/python tests/smoke.py --fit $(PREDICT)/trial
+	$(PREDICT)/bin/python tests/smoke.py --predict $(PREDICT)/trial
 
 smoke-python:
 	@for version in $(SMOKE_PYTHONS); do \

@@ -2,6 +2,7 @@
 
     make test-lowest
     make smoke-python
+    make test-predict   # with --fit FOLDER, then with --predict FOLDER where torch and LightGBM are not installed
 
 Prints the versions it ran with, then a line for each part. It needs the extras of `make test-lowest`.
 """
@@ -13,6 +14,7 @@ import sys
 import tempfile
 import time
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -47,17 +49,17 @@ def mixed_table(n: int, seed: int) -> "object":
     )
 
 
-def command(*arguments: object) -> str:
+def command(*arguments: object, fails: bool = False) -> str:
     """Run a command of the program in this process and return what it printed."""
     from crcen import cli
 
     sys.argv, said, code = ["crcen", *map(str, arguments)], io.StringIO(), None
-    with contextlib.redirect_stdout(said):
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         try:
             cli.main()
         except SystemExit as end:
             code = end.code
-    assert not code, (arguments, said.getvalue())
+    assert bool(code) == fails, (arguments, said.getvalue())
     return said.getvalue()
 
 
@@ -112,10 +114,36 @@ def baselines(folder: Path) -> None:
     make_method("adasyn").fit(dataset.X[:1500], dataset.y[:1500])
 
 
+def fit_for_prediction(folder: Path) -> None:
+    """Fit and score a small mixed table."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model, rows = folder / "model.crcen", folder / "rows.csv"
+    mixed_table(400, 0).to_csv(rows, index=False)  # type: ignore[attr-defined]
+    command("fit", rows, "--target", "fraud", "--budget", "5", "--time-limit", "20", "--out", model)
+    command("predict", model, rows, "--out", folder / "scored.csv")
+
+
+def predict_only(folder: Path) -> None:
+    """`pip install crcen` is enough to predict: the same model gives the same rows, and a fit names the extra."""
+    for name in ("torch", "lightgbm", "catboost"):
+        assert find_spec(name) is None, f"{name} is installed here, so nothing is tested"
+    model, rows, again = folder / "model.crcen", folder / "rows.csv", folder / "again.csv"
+    command("predict", model, rows, "--out", again)
+    assert again.read_text() == (folder / "scored.csv").read_text()
+    command("evaluate", model, rows)
+    command("report", model, rows, "--out", folder / "report.html")
+    assert "crcen[train]" in command("fit", rows, "--target", "fraud", "--out", folder / "no.crcen", fails=True)
+    size = sum(path.stat().st_size for path in Path(sys.prefix).rglob("*") if path.is_file() and not path.is_symlink())
+    print(f"predicted without torch and LightGBM; the environment has {size / 1e6:.0f} MB")
+
+
 def main() -> None:
-    """Run all parts."""
+    """Run all parts, or one of `make test-predict`."""
     import crcen
 
+    if len(sys.argv) > 1:
+        {"--fit": fit_for_prediction, "--predict": predict_only}[sys.argv[1]](Path(sys.argv[2]))
+        return
     print(f"Python {sys.version.split()[0]}, crcen {crcen.__version__}")
     versions()
     for part in (classifiers, tables, onnx, baselines):

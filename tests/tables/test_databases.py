@@ -3,13 +3,10 @@
 import glob
 import os
 import shutil
-import signal
 import socket
 import sqlite3
 import subprocess
-import sys
 import tempfile
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -22,6 +19,7 @@ from crcen import CRCENClassifier, InvalidInput, InvalidParameter, ReadOptions, 
 from crcen.exceptions import DataUnavailable
 from crcen.tables.reading import open_table
 from crcen.tables.writing import TableWriter
+from processes import run_python
 
 duckdb = pytest.importorskip("duckdb")
 PASSWORD = "s3cret-Kolibri"
@@ -42,23 +40,19 @@ def server():
     folder = Path(tempfile.mkdtemp(prefix="crcen-pg-"))
     try:
         (folder / "password").write_text(PASSWORD)
-        if user:
-            for path in (folder, folder / "password"):
-                shutil.chown(path, user)
-        how = {"user": user, "cwd": folder, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        secret = ["-A", "scram-sha-256", "--pwfile", folder / "password"]
-        subprocess.run([programs / "initdb", "-D", folder / "data", "-U", "me", "-N", *secret], check=True, **how)
+        for path in (folder, folder / "password") if user else ():
+            shutil.chown(path, user)
+
+        def run(program, *arguments):
+            command, quiet = [programs / program, "-D", folder / "data", *arguments], subprocess.DEVNULL
+            subprocess.run(command, check=True, user=user, cwd=folder, stdout=quiet, stderr=quiet)
+
+        run("initdb", "-U", "me", "-N", "-A", "scram-sha-256", "--pwfile", folder / "password")
         # A lock_timeout, since pytest cannot interrupt a driver that waits for a lock.
-        settings = ["-c", "fsync=off", "-c", "lock_timeout=20s", "-h", "127.0.0.1", "-p", str(port), "-k", folder]
-        process = subprocess.Popen([programs / "postgres", "-D", folder / "data", *settings], **how)
-        ready = [programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
-        for _ in range(100):
-            if subprocess.run(ready, check=False).returncode == 0:
-                break
-            time.sleep(0.1)
+        settings = f"-c fsync=off -c lock_timeout=20s -h 127.0.0.1 -p {port} -k {folder}"
+        run("pg_ctl", "-w", "-o", settings, "start")
         yield port
-        process.send_signal(signal.SIGINT)
-        process.wait(20)
+        run("pg_ctl", "-m", "fast", "stop")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -300,8 +294,7 @@ def test_a_million_rows_take_bounded_memory(place):
         run(f"create table rows as {counted} {series} r")
     else:
         run(f"create table rows as {series} generate_series(1, 1000000) s(i)")
-    done = subprocess.run([sys.executable, "-c", READ, url], capture_output=True, text=True, check=True)
-    n_rows, megabytes = map(float, done.stdout.split())
+    n_rows, megabytes = map(float, run_python("-c", READ, url).split())
     assert n_rows == 1_000_000
     assert megabytes < 120  # the rows alone are 50 bytes each, and twice that in a data frame
 

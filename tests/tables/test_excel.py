@@ -2,8 +2,6 @@
 
 import datetime
 import re
-import subprocess
-import sys
 import zipfile
 
 import numpy as np
@@ -16,6 +14,7 @@ from crcen.exceptions import DataUnavailable
 from crcen.tables import excel
 from crcen.tables.reading import open_table
 from crcen.tables.writing import TableWriter
+from processes import run_python
 
 
 def saved(path, *rows):
@@ -229,8 +228,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 
 def assert_refused(path, sentence):
     """Reading the file ends with this sentence and takes less than 200 MB."""
-    done = subprocess.run([sys.executable, "-c", READ, path], capture_output=True, text=True, check=True)
-    *said, megabytes = done.stdout.splitlines()
+    *said, megabytes = run_python("-c", READ, path).splitlines()
     assert sentence in "".join(said)
     assert float(megabytes) < 200
 

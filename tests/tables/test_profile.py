@@ -7,7 +7,6 @@ from dataclasses import asdict
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import hypergeom
 
 import crcen
 from crcen import Budget, CRCENClassifier, TableClassifier
@@ -46,13 +45,10 @@ def unlike(model, frame, n_chunks=1):
     return rows.differences()
 
 
-@pytest.mark.parametrize("counts", [(3, 300, 0, 1000), (40, 100, 300, 1000), (0, 10, 5, 50), (10, 10, 1, 400)])
-def test_fishers_exact_test(counts):
-    count, n, before, n_before = counts
-    expected = hypergeom(n + n_before, count + before, n).sf(count - 1)
-    assert chance_of_more(*counts) == pytest.approx(min(1.0, expected) if expected < 0.5 else 1.0, rel=1e-6)
+def test_fishers_exact_test():
     # The three largest of 10 + 40 values are all among the 10.
     assert chance_of_more(3, 10, 0, 40) == pytest.approx(math.comb(10, 3) / math.comb(50, 3))
+    assert [chance_of_more(*counts) for counts in ((0, 10, 5, 50), (1, 10, 9, 50))] == [1.0, 1.0]
 
 
 def test_the_bound_holds_in_draws():
