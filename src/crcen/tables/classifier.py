@@ -19,19 +19,9 @@ from crcen.models.fitted import FittedEnsemble, transactional_fit
 from crcen.models.reasons import Reasons, explain_rows, spelled
 from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.tables.cells import TableCells
-from crcen.tables.columns import (
-    Column,
-    DroppedColumn,
-    EncodedTable,
-    NumberColumn,
-    as_dicts,
-    blocks_of,
-    encode_dicts,
-    encode_table,
-    learn_columns,
-)
+from crcen.tables.columns import Column, EncodedTable, NumberColumn, blocks_of, encode_rows, encode_table, learn_columns
 from crcen.tables.fingerprint import Recognition, fingerprint_of, row_hashes
-from crcen.tables.frames import as_cells
+from crcen.tables.frames import as_cells, as_dicts
 from crcen.tables.profile import held_out_sums, profile_of, training_scores, typical_table
 from crcen.tables.typing import Array, DataFrame, TableLike
 from crcen.theory.checks import check_row_weights
@@ -168,7 +158,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         reasons = self.drop if isinstance(self.drop, Mapping) else dict.fromkeys(dropped, "asked for")
         found = learn_columns(table, reasons, kept, categorical, seed)
         self.columns_ = [one for one in found if isinstance(one, Column)]
-        self.dropped_ = [one for one in found if isinstance(one, DroppedColumn)]
+        self.dropped_ = [one for one in found if not isinstance(one, Column)]
         if not self.columns_:
             first = "; ".join(f"{one.name}: {one.reason}" for one in self.dropped_[:5])
             message = f"no column is left to learn from ({first}); keep= uses a column that was left out."
@@ -219,7 +209,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rows = as_dicts(X)
         if rows is not None:
             extra = self._extra([str(name) for row in rows for name in row])
-            return replace(encode_dicts(self.columns_, rows), extra=extra)
+            return replace(encode_rows(self.columns_, rows), extra=extra)
         table = as_cells(X, self.feature_names_in_)
         extra = self._extra(table.frame.columns)
         if not len(table):

@@ -21,7 +21,7 @@ from crcen._support.lazy import pc, pd
 from crcen._support.text import plural
 from crcen.exceptions import InvalidInput
 from crcen.tables.cells import PLAIN, ColumnCells, Notation, TableCells, as_arrow, is_missing_mark, stacked
-from crcen.tables.typing import Array, Bools, Cell, Index, Series, TableLike
+from crcen.tables.typing import Array, Bools, Cell, Index, Series
 
 BOOLEAN_WORDS = {
     **dict.fromkeys(("true", "yes", "t", "y", "1", "1.0"), 1.0),
@@ -49,8 +49,6 @@ _WORDS = [{"true", "false"}, {"yes", "no"}, {"t", "f"}, {"y", "n"}]
 ODD_KINDS = ("unseen", "unreadable", "missing", "clipped")
 # A cell as numbers, and what is odd about it, or nothing.
 Read: TypeAlias = tuple[Sequence[float], str]
-# More dicts than this are read faster as a data frame.
-_MOST_DICTS = 64
 _LARGEST_INTEGER = 2**53
 _NUMBER = re.compile(r"\s*[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?\s*")
 _ISO_TIME = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?)?")
@@ -329,11 +327,10 @@ class TextColumn(Column):
 
     def __post_init__(self) -> None:
         """Reject arrays that do not belong to the n-grams."""
-        n = len(self.ngrams)
-        if not n or len(set(self.ngrams)) != n or self.idf.shape != (n,) or self.components.ndim != 2:
-            raise ValueError("a text column without n-grams, or with repeated ones")
-        if len(self.components) != n or self.idf.dtype != np.float64 or self.components.dtype != np.float64:
-            raise ValueError("a text column with other arrays than those of its n-grams")
+        n, arrays = len(self.ngrams), (self.idf, self.components)
+        has_shapes = self.idf.shape == (n,) and self.components.ndim == 2 and len(self.components) == n > 0
+        if not has_shapes or len(set(self.ngrams)) != n or any(one.dtype != np.float64 for one in arrays):
+            raise ValueError("a text column with arrays that are not those of its n-grams, or with repeated n-grams")
 
     @classmethod
     def learn(cls, cells: ColumnCells, seed: int, note: str) -> TextColumn | DroppedColumn:
@@ -743,14 +740,7 @@ def encode_table(columns: Sequence[Column], table: TableCells) -> EncodedTable:
     return EncodedTable(X, **odd, excess=excess)
 
 
-def as_dicts(X: TableLike) -> list[Mapping[str, Cell]] | None:
-    """One dict, or a list of so few that they are encoded faster than a data frame; None for anything else."""
-    rows = [X] if isinstance(X, Mapping) else X
-    is_short = isinstance(rows, list | tuple) and 0 < len(rows) <= _MOST_DICTS
-    return list(rows) if is_short and all(isinstance(row, Mapping) for row in rows) else None
-
-
-def encode_dicts(columns: Sequence[Column], rows: Sequence[Mapping[str, Cell]]) -> EncodedTable:
+def encode_rows(columns: Sequence[Column], rows: Sequence[Mapping[str, Cell]]) -> EncodedTable:
     """Rows as a data frame of them would be encoded, cell by cell: faster for the few rows that a service receives."""
     found: list[list[float]] = [[] for _ in rows]
     odd: dict[str, Any] = {kind: Counter() for kind in ODD_KINDS}

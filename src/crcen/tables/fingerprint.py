@@ -17,6 +17,7 @@ from scipy.stats import hypergeom
 
 from crcen._support.lazy import pd
 from crcen._support.text import listed
+from crcen._support.values import attributes
 from crcen.tables.cells import TableCells
 from crcen.tables.columns import Column, blocks_of
 from crcen.tables.typing import Array, Bools, DataFrame, Hashes, Index, Series
@@ -76,13 +77,7 @@ class Recognition:
 
     def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""
-        return {
-            "status": self.status,
-            "rows_compared": self.n_rows,
-            "rows_seen": self.n_seen,
-            "rows_expected": self.n_expected,
-            "shares": {str(label): share for label, share in self.shares.items()},
-        }
+        return attributes(self, "status rows_compared=n_rows rows_seen=n_seen rows_expected=n_expected shares")
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,12 +97,11 @@ class Fingerprint:
 
     def __post_init__(self) -> None:
         """Reject values that no rows give: files can be forged."""
-        if self.buckets.dtype != np.uint8 or self.buckets.shape != (-(-self.n_buckets // 8),) or self.n_buckets < 1:
-            raise ValueError("the fingerprint of the training rows has invalid buckets")
+        has_buckets = self.buckets.dtype == np.uint8 and self.buckets.shape == (-(-self.n_buckets // 8),)
         is_possible = 0 <= self.salt < 2**64 and 0 <= self.limit < 2**64 and 0 <= self.n_twins <= self.rows.sum() > 0
         is_matched = self.rows.shape == self.twins.shape and ((self.twins >= 0) & (self.twins <= self.rows)).all()
-        if not (is_possible and is_matched):
-            raise ValueError("the fingerprint of the training rows has impossible counts")
+        if not (has_buckets and self.n_buckets > 0 and is_possible and is_matched):
+            raise ValueError("the fingerprint of the training rows has invalid buckets or counts")
 
     @classmethod
     def of_hashes(cls, salt: int, hashes: Hashes, counts: Index, limit: int) -> "Fingerprint":

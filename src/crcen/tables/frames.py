@@ -1,5 +1,6 @@
 """Data frames of any library as pandas data frames with text names, and back."""
 
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -12,18 +13,17 @@ from crcen.exceptions import InvalidInput
 from crcen.tables.cells import TableCells
 from crcen.tables.locations import Part
 from crcen.tables.options import ReadOptions
-from crcen.tables.typing import ArrowTable, DataFrame, Series, TableLike
+from crcen.tables.typing import ArrowTable, Cell, DataFrame, Series, TableLike
 
 _ARRAYS = (str, bytes, np.ndarray, list, tuple, Mapping)
 
 
-def as_frame(X: TableLike, names: Sequence[str] | NDArray[np.object_] | None = None) -> DataFrame:
-    """A pandas data frame with text names, whatever X is; ``names`` are those of an array's columns."""
-    if isinstance(X, Mapping):  # one row, by names of columns
-        X = [X]
-    if isinstance(X, list | tuple) and X and all(isinstance(row, Mapping) for row in X):
-        X = pd.DataFrame(list(X))
-    frame = _from_library(X)
+def as_cells(X: TableLike, names: NDArray[np.object_] | None = None) -> TableCells:
+    """The cells of a table with text names, whatever X is; ``names`` are those of an array's columns."""
+    if isinstance(X, TableCells):
+        return X
+    rows = as_dicts(X, sys.maxsize)
+    frame = _from_library(X) if rows is None else pd.DataFrame(rows)
     if frame is None:
         X = np.asarray(X)
         if X.ndim != 2:
@@ -31,12 +31,14 @@ def as_frame(X: TableLike, names: Sequence[str] | NDArray[np.object_] | None = N
         if names is not None and len(names) != X.shape[1]:
             raise InvalidInput(f"X has {X.shape[1]} features, but TableClassifier is expecting {len(names)} features.")
         frame = pd.DataFrame(X, columns=names)
-    return _named(frame, ReadOptions())
+    return TableCells(_named(frame, ReadOptions()))
 
 
-def as_cells(X: TableLike, names: NDArray[np.object_] | None = None) -> TableCells:
-    """The cells of a table, whatever it is; see `as_frame`."""
-    return X if isinstance(X, TableCells) else TableCells(as_frame(X, names))
+def as_dicts(X: TableLike, most: int = 64) -> list[Mapping[str, Cell]] | None:
+    """One dict, or a list of at most so many, which are encoded faster than a data frame; None for anything else."""
+    rows = [X] if isinstance(X, Mapping) else X
+    is_short = isinstance(rows, list | tuple) and 0 < len(rows) <= most
+    return list(rows) if is_short and all(isinstance(row, Mapping) for row in rows) else None
 
 
 def _named(frame: DataFrame, options: ReadOptions) -> DataFrame:

@@ -18,8 +18,6 @@ from crcen._support.lazy import pa
 from crcen.exceptions import CrcenError, DataUnavailable, InvalidInput
 from crcen.tables.typing import FileSystem, RecordBatch, Schema
 
-Held = IO[bytes]
-
 # A name's last ending, and what pyarrow calls the compression.
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
@@ -76,7 +74,7 @@ class DataFile:
     name: str
     path: str
     system: FileSystem = None
-    held: Held | None = None
+    held: IO[bytes] | None = None
     stamp: tuple[int, int, int] | None = None
     compression: str | None = field(default=None, init=False)
     kind: str = field(default="text", init=False)
@@ -155,7 +153,7 @@ class Part(ABC):
         """Rows in order, as Arrow batches or data frames."""
 
 
-def _copied(file: BinaryIO) -> Held:
+def _copied(file: BinaryIO) -> IO[bytes]:
     copy = tempfile.NamedTemporaryFile(prefix="crcen-")  # noqa: SIM115 - its table closes it
     shutil.copyfileobj(file, copy)
     copy.flush()
@@ -165,7 +163,7 @@ def _copied(file: BinaryIO) -> Held:
 def files_of(data: str | Path | Sequence[str | Path]) -> tuple[list[DataFile], str]:
     """The files that a path, folder, pattern, pipe, URL or list names, in order, and the folder of their partitions."""
     is_input = isinstance(data, str | Path) and str(data) in ("-", "/dev/stdin")
-    if is_input or (isinstance(data, str | Path) and Path(data).is_fifo()):
+    if is_input or (isinstance(data, str | Path) and os.path.exists(data) and Path(data).is_fifo()):
         name = "standard input" if is_input else str(data)
         with reading(name), nullcontext(sys.stdin.buffer) if str(data) == "-" else open(str(data), "rb") as file:
             held = _copied(file)

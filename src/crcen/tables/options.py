@@ -13,18 +13,12 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.tables.cells import ORDERS, as_text, iso_dates
 from crcen.tables.typing import DataFrame, Series
 
-# Options that apply to some kinds of tables only.
+# Options that apply to some kinds of tables only, by kind.
 _APPLIES = {
-    "sheet": ("workbook",),
-    "skip_rows": ("workbook", "text"),
-    "separator": ("text",),
-    "encoding": ("text",),
-    "decimal": ("text",),
-    "quote": ("text",),
-    "query": ("database",),
-    "table": ("database",),
+    "workbook": ("Excel workbooks", ("sheet", "skip_rows")),
+    "text": ("text files", ("skip_rows", "separator", "encoding", "decimal", "quote")),
+    "database": ("databases", ("query", "table")),
 }
-_KINDS = {"workbook": "Excel workbooks", "text": "text files", "database": "databases"}
 _SEPARATORS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "bar": "|", "space": " ", "whitespace": " "}
 
 
@@ -97,14 +91,14 @@ class ReadOptions:
 
     def for_kind(self, kind: str, name: str, *, is_strict: bool) -> "ReadOptions":
         """The options for a kind of table: those that it would ignore are rejected, or left out."""
-        ignored = {option: kinds for option, kinds in _APPLIES.items() if kind not in kinds}
-        for option, kinds in ignored.items():
+        own = _APPLIES[kind][1] if kind in _APPLIES else ()
+        ignored: dict[str, Any] = {name: None for _, names in _APPLIES.values() for name in names if name not in own}
+        for option in ignored:
             if is_strict and getattr(self, option) is not None:
-                allowed = " and ".join(_KINDS[one] for one in kinds)
+                allowed = " and ".join(kinds for kinds, names in _APPLIES.values() if option in names)
                 message = f"{option} is for {allowed}, and {name} is none of these: leave it out."
                 raise InvalidParameter(message, parameter=option)
-        nothing: dict[str, Any] = dict.fromkeys(ignored)
-        return replace(self, **nothing)
+        return replace(self, **ignored)
 
     def with_training(self, trained: object) -> "ReadOptions":
         """The same with the missing values and the order of dates that a model was trained with, unless stated."""

@@ -19,7 +19,7 @@ ParquetFile: TypeAlias = Any
 FileSystem: TypeAlias = Any
 Connection: TypeAlias = Any
 Cell: TypeAlias = Any
-# Whatever `as_frame` takes: a data frame of any library, an array, a dict or a list of dicts.
+# Whatever `as_cells` takes: a data frame of any library, an array, a dict or a list of dicts.
 TableLike: TypeAlias = Any
 
 Array: TypeAlias = NDArray[np.float64]

@@ -55,11 +55,9 @@ class TableWriter:
         self._suffix, self._compression = format_of_name(name)
         if self._suffix in _SEPARATORS:
             return
-        if self._suffix not in (".parquet", ".pq", ".xlsx"):
-            raise InvalidParameter(f"a table is written to .csv, .tsv, .parquet or .xlsx: got {self.path.name!r}.")
-        if self._compression:
-            kind = "Excel" if self._suffix == ".xlsx" else "Parquet"
-            raise InvalidParameter(f"{kind} is compressed inside: got {self.path.name!r}; leave the last ending out.")
+        if self._suffix not in (".parquet", ".pq", ".xlsx") or self._compression:
+            allowed = ".parquet, .xlsx, .csv or .tsv, the last two also with .gz or .zst"
+            raise InvalidParameter(f"a table is written to {allowed}: got {self.path.name!r}.")
         if safe_csv:
             message = f"safe_csv is for text tables, and {self.path.name!r} has no formulas: leave it out."
             raise InvalidParameter(message, parameter="safe_csv")
