@@ -46,10 +46,22 @@ def batches(size):
     return change
 
 
+def unlimited(before):
+    """A change of `encoding._ramps`: standardised inputs are not limited to the range of the training rows."""
+
+    def ramps(kind, columns, X, y, sample_weight, plain):
+        found, n = before(kind, columns, X, y, sample_weight, plain), X.shape[1]
+        low, high = (np.append(own, part[n:]) for own, part in ((plain.low, found.low), (plain.high, found.high)))
+        return replace(found, low=low, high=high)
+
+    return ramps
+
+
 # Attributes of modules by name; a function makes the new value of the old one.
 _EARLIER_ROUNDS = ((30, 0.5), (80, 0.34), (200, 0.22), (400, 0.0))
 VARIANTS = {
     "present": {},
+    "unlimited inputs": {("crcen.training.encoding", "_ramps"): unlimited},
     "compared on all folds": {(NETWORKS, "_COMPARED_ROWS"): 10**9},
     "compared on 200 rows": {(NETWORKS, "_COMPARED_ROWS"): 200},
     "two networks in the lead": {(NETWORKS, "_LEADING_NETWORKS"): 2},
@@ -63,8 +75,8 @@ VARIANTS = {
     "batches of 256": {(NETWORKS, "_plans"): batches(256)},
     "screened on four folds": {(NETWORKS, "_SAMPLE_FOLDS"): 4},
     "long rounds of trees": {(TREES, "_ROUNDS"): _EARLIER_ROUNDS},
-    "two leaf steps": {(CATBOOST, "_LEAF_STEPS"): 2},
-    "fast CatBoost": {(CATBOOST, "_RATE"): 0.1, (CATBOOST, "_WAIT"): 30},
+    "two leaf steps": {(CATBOOST, "_LEAF_STEPS"): (2, 3)},
+    "fast CatBoost": {(CATBOOST, "_RATE"): (0.1, 0.1), (CATBOOST, "_WAIT"): 30},
     "one best on many rows": {(TREES, "_LARGE_BEST"): 1},
     "63 bins on many rows": {(TREES, "_MANY_BINS"): 63},
     "255 bins on many rows": {(TREES, "_MANY_BINS"): 255},
@@ -140,9 +152,11 @@ def main():
     )
     parser.add_argument("--splits", type=int, default=2)
     parser.add_argument("--effort", default="standard")
+    parser.add_argument("--members", help="names with commas; default all of the effort")
     parser.add_argument("--time-limit", type=float)
     parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
+    members = options.members.split(",") if options.members else None
     options.out.mkdir(parents=True, exist_ok=True)
     file, halves = options.out / "rows.jsonl", all_sets()
     rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
@@ -151,7 +165,7 @@ def main():
         [name for name in halves[half] if name not in _LEFT_OUT] for half in ("development", "large-development")
     )
     work = [
-        (variant, name, split, {"effort": options.effort, "time_limit": options.time_limit})
+        (variant, name, split, {"effort": options.effort, "time_limit": options.time_limit, "members": members})
         for split in range(options.splits)
         for name in (options.sets.split(",") if options.sets else (*large, *small))
         for variant in options.only.split(",")

@@ -88,12 +88,15 @@ def test_quantile_agrees_with_scikit_learn_and_keeps_the_order():
 @pytest.mark.parametrize("kind", ["standard", "steps"])
 def test_cells_are_clipped_to_bounds_shared_or_not(kind):
     X, y = mixed_columns()
-    encoding = fitted(kind, X, y)
+    encoding, fitted_on = fitted(kind, X, y), X.copy()
     X[0], X[1], X[2, 0] = 1e12, -1e12, np.inf
     columns = slice(None) if encoding.columns is None else encoding.columns
     by_hand = np.minimum(np.maximum((X[:, columns] - encoding.mean) / encoding.scale, encoding.low), encoding.high)
     np.testing.assert_array_equal(encoding(X), by_hand)
     assert (len({*encoding.low, *encoding.high}) == 2) == (kind == "standard")
+    if kind == "steps":  # a cell beyond the range of the training rows is as one at its end
+        ends = np.array([fitted_on.min(axis=0), fitted_on.max(axis=0)])
+        np.testing.assert_allclose(encoding(np.array([X[1], X[0]])), encoding(ends), rtol=1e-12)
 
 
 def test_piecewise_ramps_between_quantiles_add_up_to_the_clipped_column():

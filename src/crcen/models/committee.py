@@ -136,7 +136,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         price = rows.resolve(fitting.before_goal(self.weighting))
         self.notes_: list[str] = []
         if not kinds:
-            kinds, self.notes_ = default_members(len(X), self.effort)
+            kinds, self.notes_ = default_members(len(X), len(classes), self.effort)
         task = self._task(rows, seed)
         with progress_bar(type(self).__name__, visible=bool(self.verbose)) as progress:
             # Time is kept for the weights of the members, and with the most effort for repeated fits.

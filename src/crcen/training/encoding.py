@@ -243,8 +243,12 @@ def _ramps(
 
     found = [] if kind == "piecewise" else [candidates(*cells(column)) for column in places]
     splits = tree_splits(found, [len(own) + (kind == "steps") for own in places.values()])
-    mean, scale, high = plain.mean[columns], plain.scale[columns], plain.high[columns]
-    low, ramps = -high, slice(X.shape[1], None)
+    mean, scale, limit = plain.mean[columns], plain.scale[columns], plain.high[columns]
+    # Limited to the range of the training rows: beyond it a network's logits are arbitrary.
+    with np.errstate(over="ignore"):
+        ends = [(end.reduce(X, axis=0) - plain.mean) / plain.scale for end in (np.fmin, np.fmax)]
+    low, high = (np.clip(np.nan_to_num(end)[columns], -limit, limit) for end in ends)
+    ramps = slice(X.shape[1], None)
     low[ramps], high[ramps], mean[ramps], scale[ramps] = 0.0, 0.0, 0.0, 1.0
     for i, (column, own) in enumerate(places.items()):
         if kind == "steps":

@@ -206,8 +206,9 @@ def test_registry_entries_have_unique_names_and_unknown_ones_are_refused(monkeyp
         (100, "quick", ["networks"]),
         (10**6, "standard", ["networks", "trees"]),
     ):
-        assert [kind.name for kind in registry.default_members(n_rows, effort)[0]] == names
-    (note,) = registry.default_members(100, "standard")[1]
+        assert [kind.name for kind in registry.default_members(n_rows, 2, effort)[0]] == names
+    (note,) = registry.default_members(30_000, 3, "standard")[1]
+    assert not registry.default_members(30_001, 3, "standard")[1]  # a tree for every class: too long with more rows
     assert "catboost is not installed" in note
 
 

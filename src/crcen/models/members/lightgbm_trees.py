@@ -71,6 +71,7 @@ RANDOM_SETTINGS = tuple(replace(SETTINGS[i], is_random=True) for i in (0, 3, 5))
 N_BEST = 3
 # Trees after which settings are compared, and the share of settings that continues.
 _ROUNDS = ((15, 0.34), (60, 0.22), (200, 0.2), (400, 0.0))
+_MULTICLASS_ROUNDS = ((30, 0.5), (80, 0.34), (200, 0.22), (400, 0.0))  # with more classes the first trees say less
 _SLOW_ROUNDS = ((60, 0.7), (150, 0.6), (400, 0.4), (1000, 0.0))
 _SAMPLE_ROUNDS, _LARGE_ROUNDS, _LARGE_BEST = ((40, 0.5), (100, 0.0)), ((100, 1.0), (400, 0.0)), 2
 # A sample has this many rows, and at least this many rows of the rarest class; so many folds have one.
@@ -252,7 +253,7 @@ class _Trial:
 def _search(task: MemberTask, data: Dataset, kind: LightGBMTrees) -> tuple[list[_Outcome], int]:
     """Outcomes of the best settings, best first, and the number of settings tried."""
     settings: Sequence[TreeSetting] = kind.settings
-    rounds: Sequence[tuple[int, float]] = _ROUNDS
+    rounds: Sequence[tuple[int, float]] = _ROUNDS if task.n_classes == 2 else _MULTICLASS_ROUNDS
     n_best, n_tried = N_BEST, 0
     if task.effort == "quick":
         settings, n_best = settings[:1], 1

@@ -28,7 +28,7 @@ from crcen.training.network import Member, NetworkGroup
 from crcen.training.recipe import Inputs, Recipe
 
 # Settings kept, and networks of each on all rows; more of them do not make a better committee, nor do longer schedules
-# from some number of rows on (`python -m bench.choices.committee_constants`).
+# from some number of rows of two classes on (`python -m bench.choices.committee_constants`).
 N_SETTINGS, N_NETWORKS = 1, 2
 _MANY_ROWS, _ENOUGH_EPOCHS = 6_000, 6
 # If the log loss of networks is below this share of that of every member fitted before, a longer schedule is tried, and
@@ -138,7 +138,7 @@ def _plans(task: MemberTask) -> list[_Plan]:
         return [setting for setting in found if setting.recipe.encoding == "standard"]
 
     grid = settings(CRCENClassifierCV(None, encoding=inputs))
-    if len(task.X) >= _MANY_ROWS:
+    if len(task.X) >= _MANY_ROWS and task.n_classes == 2:
         grid = [_shortened(setting) for setting in grid]
     smallest = _Plan(grid[len(grid) // 4 :][:1], 1, 1, borders=False)
     if task.effort == "quick":

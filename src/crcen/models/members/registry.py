@@ -76,10 +76,10 @@ MEMBERS: dict[str, MemberKind] = {
 }
 
 
-def default_members(n_rows: int, effort: str) -> tuple[list[MemberKind], list[str]]:
+def default_members(n_rows: int, n_classes: int, effort: str) -> tuple[list[MemberKind], list[str]]:
     """The members of a committee where none were asked for, and notes on those that are not installed."""
     kinds = [kind for kind in MEMBERS.values() if effort in kind.efforts]
-    wanted = [kind for kind in kinds if kind.max_rows is None or n_rows <= kind.max_rows]
+    wanted = [kind for kind in kinds if n_rows * (n_classes - 1 if kind.is_per_class else 1) <= kind.max_rows]
     notes = [
         f"{kind.name} is not installed: the committee goes without it; pip install 'crcen[{kind.extra}]' adds it"
         for kind in wanted
