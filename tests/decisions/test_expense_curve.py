@@ -373,7 +373,7 @@ def test_goals_models_and_rows_that_cannot_be_used_are_refused(rare_rows, three)
         ((few, RecallAtLeast(1.0)), "no finite price has recall of at least 1"),
         ((retrained, goal), "not nested"),
         ((LogisticRegression(), goal, X, y), "got a LogisticRegression"),
-        ((model, goal), "needs X and y"),
+        ((model, goal), "rows X and y that it did not see, got a LogisticRegression"),
         ((model, goal, X, y + 1), r"labels \[0, 1\]"),
         ((Answers(np.full(200, 1.5)), goal, X, y == 1), r"predict_proba must lie in \[0, 1\]"),
         ((Answers(np.full(200, 0.5)), goal, X, np.zeros(200, dtype=bool)), "no positive row"),

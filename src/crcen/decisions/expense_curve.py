@@ -273,9 +273,6 @@ def _counts_and_intervals(
     return counts, np.array([percentile_interval(own, level) for own in prices.T])
 
 
-# -- training with a weight against moving the threshold ---------------------------------------------------------------
-
-
 @dataclass(frozen=True, repr=False)
 class EquivalenceReport(ShownInOneLine):
     """Two ways to decide at one price, on rows that neither was trained on; costs in false alarms for 1,000 rows."""
@@ -367,9 +364,6 @@ def equivalence_report(
         difference_interval=(low, high),
         level=level,
     )
-
-
-# -- the price that meets a goal ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, repr=False)
@@ -543,13 +537,11 @@ def _rows(source: Estimator, X: Rows, y: ArrayLike | None, sample_weight: ArrayL
 
 def _predictions(source: Estimator, X: Rows, y: ArrayLike | None) -> tuple[NDArray[np.generic], Array]:
     """The labels of the rows that a fitted classifier is judged on, and its probabilities of all classes."""
-    if not hasattr(source, "predict_proba") or not hasattr(source, "classes_"):
+    if not hasattr(source, "predict_proba") or not hasattr(source, "classes_") or X is None or y is None:
         raise InvalidParameter(
-            f"choose_weighting takes an ExpenseCurve, a CRCENClassifierCV or a fitted classifier with predict_proba, "
-            f"got a {type(source).__name__}"
+            f"choose_weighting takes an ExpenseCurve, a CRCENClassifierCV with its training labels y, or a fitted "
+            f"classifier with predict_proba and rows X and y that it did not see, got a {type(source).__name__}"
         )
-    if X is None or y is None:
-        raise InvalidParameter(f"{type(source).__name__} needs X and y, rows that it did not see")
     labels, p = np.asarray(as_numpy(y)), np.asarray(source.predict_proba(X), dtype=np.float64)
     shape = (len(labels), len(source.classes_))
     if p.shape != shape:
@@ -606,9 +598,6 @@ def _least_weights(p: Array, target: Index, weights: Array, floors: dict[int, fl
         if np.abs(log_weights - before).max() <= 1e-8:
             return log_weights
     return None
-
-
-# -- rows that a model did not see ------------------------------------------------------------------------------------
 
 
 def stratified_splits(cv: Splitter, X: Rows, y: ArrayLike, random_state: int) -> list[tuple[Index, Index]]:

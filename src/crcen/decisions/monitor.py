@@ -105,7 +105,9 @@ class KeyEquationMonitor(ShownInOneLine):
         }
         references = self._reference_sums(y_reference, given)
         named = [name for name in references if name is not None]
-        self.segments = named if segments is None else segment_names(segments)
+        self.segments = named if segments is None else [str(name) for name in segments]
+        if isinstance(segments, str) or len(set(self.segments)) != len(self.segments):
+            raise InvalidParameter(f"segments must be a list of distinct names, got {segments!r}")
         self.alarms: list[DriftAlarm] = []
         self.n_batches = 0
         self._weight_unit = 0.0  # the weight of a typical row, by the first rows of the stream; 0 before any
@@ -530,14 +532,6 @@ def check_audits(y: ArrayLike, audit_probability: ArrayLike) -> tuple[Array, Boo
     if len(wrong):
         raise InvalidInput(f"audit_probability must lie in (0, 1], got {e[wrong[0]]:g} in row {wrong[0] + 1}")
     return e, is_labelled
-
-
-def segment_names(segments: Iterable[object]) -> list[str]:
-    """Distinct names, as text."""
-    names = [str(name) for name in segments]
-    if isinstance(segments, str) or len(set(names)) != len(names):
-        raise InvalidParameter(f"segments must be a list of distinct names, got {segments!r}")
-    return names
 
 
 def row_segments(segment: ArrayLike, n: int) -> NDArray[np.object_]:
