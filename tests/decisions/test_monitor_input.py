@@ -173,9 +173,6 @@ def test_a_long_name_of_a_segment_is_not_paid_for_by_every_row():
     assert peak < 400e6  # an array of strings would take 1.6 GB
 
 
-# -- cohorts -----------------------------------------------------------------------------------------------------
-
-
 def days_of_rows(n_days, seed=0, drift=0.0, from_day=0, rows_a_day=200):
     """Day, probability and label of each row; from a day on the odds are e^drift times what the model says."""
     day = np.repeat(np.arange(n_days), rows_a_day)

@@ -53,8 +53,7 @@ def test_skorch_ends_balanced_with_natural_probabilities():
         callbacks=[("balance", BalanceCallback())],
         predict_nonlinearity=natural_probabilities([1.0, 5.0]),
     ).fit(x.numpy(), y.numpy())
-    assert residual(net.module_, x, y, 5) < 1e-7
-    assert dict(net.callbacks_)["balance"].key_equation_.residual < 1e-7
+    assert max(residual(net.module_, x, y, 5), dict(net.callbacks_)["balance"].key_equation_.residual) < 1e-7
     p = net.predict_proba(x.numpy())
     with torch.no_grad():
         q = torch.softmax(net.module_(x), 1).double().numpy()
@@ -123,8 +122,7 @@ def test_lightning_ends_balanced_over_every_row_once():
     quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
     trainer = pl.Trainer(max_epochs=1, accelerator="cpu", devices=1, callbacks=[callback], **quiet)
     trainer.fit(module, DataLoader(TensorDataset(x, y), batch_size=20, sampler=drawn))
-    assert residual(module, x, y, 5) < 1e-7
-    assert callback.key_equation_.residual < 1e-7
+    assert max(residual(module, x, y, 5), callback.key_equation_.residual) < 1e-7
     assert callback.key_equation_.weighting.n_pos == int(y.sum())
 
 
@@ -165,8 +163,7 @@ def test_transformers_ends_balanced_and_accumulates_gradients_right(tmp_path, mo
     assert torch.allclose(plain.head.weight, accumulated.head.weight, atol=1e-5)
     callback = BalanceCallback(loss)
     model = train(40, 1, [callback])
-    assert callback.key_equation_.residual < 1e-7
-    assert residual(model.head, x, y, 5) < 1e-7
+    assert max(residual(model.head, x, y, 5), callback.key_equation_.residual) < 1e-7
     assert torch.equal(model.head.weight, plain.head.weight)
     expected = copy.deepcopy(plain.head)
     balance_(expected, [(x, y)], loss)
