@@ -246,7 +246,7 @@ def test_other_costs_with_an_action(three):
     frame = three_rows(300, 5)
     costs = CostMatrix(10 * (1 - np.eye(3)), labels=LABELS).with_review(0.5)
     judged = evaluate_table(three, frame, costs=costs)
-    assert judged.quality.names[-1] == "review"
+    assert judged.quality.costs.names[-1] == "review"
     assert judged.quality.cost.value <= 10 * (1 - three.predict_proba(frame).max(axis=1)).mean() + 1
 
 

@@ -2,8 +2,10 @@
 
 import dataclasses
 import math
+import re
 import warnings
 from fractions import Fraction
+from operator import attrgetter
 
 import numpy as np
 import pytest
@@ -32,7 +34,7 @@ from crcen.theory.key_equation import (
 from crcen.theory.limits import EQUATION_P
 from crcen.theory.price import Alpha, Budget, CostRatio, Lam, Price, resolve, sigmoid, softmax, weighted_probability
 
-BINARY = ("lhs", "rhs", "residual", "imbalance", "mean_pos", "mean_neg", "var_pos", "var_neg")
+BINARY = attrgetter("lhs", "rhs", "residual", "imbalance", "mean_pos", "mean_neg", "var_pos", "var_neg")
 TRAINED = resolve(Budget(5), 100, 900)
 PRIORS, WEIGHTS = np.array([0.75, 0.15, 0.07, 0.03]), np.array([1.0, 5.0, 12.0, 40.0])
 LABELS = ["a", "b", "c"]
@@ -92,12 +94,10 @@ def test_a_weight_of_k_is_k_copies(weighting):
     q = expit(logits)
     weighted = key_equation(y, q, weighting, s)
     copied = key_equation(*(np.repeat(v, s.astype(int)) for v in (y, q)), weighting)
-    for name in BINARY:
-        assert getattr(weighted, name) == pytest.approx(getattr(copied, name), rel=1e-12)
+    assert BINARY(weighted) == pytest.approx(BINARY(copied), rel=1e-12)
     copies = np.where(y == 1, 4, 1)  # copies of minority rows replace the class weight
     weighted, copied = key_equation(y, q, CostRatio(4)), key_equation(np.repeat(y, copies), np.repeat(q, copies), None)
-    for name in ("lhs", "rhs", "residual", "imbalance", "mean_pos", "var_neg"):
-        assert getattr(weighted, name) == pytest.approx(getattr(copied, name), rel=1e-12)
+    assert BINARY(weighted) == pytest.approx(BINARY(copied), rel=1e-12)
 
 
 def test_training_counts_travel_with_the_weighting():
@@ -253,10 +253,9 @@ def test_columns_of_two_classes_are_the_binary_equation(positive):
     counts = [s[y == 0].sum(), s[y == 1].sum()][:: 1 if positive else -1]
     price = Price([1.0, 7.0] if positive else [7.0, 1.0], counts, None, positive)
     found = key_equation(y if positive else 1 - y, columns, price, s)
-    for name in (*BINARY, "z", "p_value"):
-        assert getattr(found, name) == pytest.approx(getattr(binary, name), rel=1e-9), name
-    assert found.equations.statistic == pytest.approx(binary.z**2, rel=1e-9)
-    assert found.confusion[positive, positive] == pytest.approx(binary.mean_pos)
+    assert (*BINARY(found), found.z, found.p_value) == pytest.approx((*BINARY(binary), binary.z, binary.p_value))
+    by_columns = (found.equations.statistic, found.confusion[positive, positive])
+    assert by_columns == pytest.approx((binary.z**2, binary.mean_pos), rel=1e-9)
     assert str(found) == str(binary)
 
 
@@ -292,9 +291,7 @@ def test_a_drift_is_found_and_read_off_the_pairs():
     assert found.equations.p_value < 1e-6
     assert np.log(found.flows / found.flows.T).mean(axis=1) == pytest.approx(drift - drift.mean(), abs=0.12)
     assert key_equation(y, price.weighted(truth), WEIGHTS).pairs.p_value > 1e-3
-    text = found.table(["none", "mild", "bad", "worst"])
-    assert "worst" in text
-    assert "degrees of freedom" in text
+    assert re.search("worst.*degrees of freedom", found.table(["none", "mild", "bad", "worst"]), re.DOTALL)
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])
@@ -388,11 +385,10 @@ def test_judged_equations_have_the_statistics_of_the_key_equation_and_show_a_dri
     y, p = drawn(500, 0)
     judged = judge_equations(y, p, THREE, LABELS, noise=1.7)
     known = key_equation(y, THREE.weighted(p), THREE)
-    assert judged.equations.statistic == pytest.approx(known.equations.statistic / 1.7)
-    assert judged.equations.degrees == known.equations.degrees == 2
-    assert judged.pairs.statistic == pytest.approx(known.pairs.statistic / 1.7)
-    np.testing.assert_allclose([one.flows_out for one in judged.classes], known.lhs)
-    np.testing.assert_allclose([one.flows_in for one in judged.classes], known.rhs)
+    for one, other in ((judged.equations, known.equations), (judged.pairs, known.pairs)):
+        assert (one.statistic, one.degrees) == pytest.approx((other.statistic / 1.7, other.degrees))
+    flows = np.transpose([[one.flows_out, one.flows_in] for one in judged.classes])
+    np.testing.assert_allclose(flows, [known.lhs, known.rhs])
     drifts, z = np.transpose([[one.drift, one.z] for one in judged.classes])
     np.testing.assert_allclose(drifts, np.log(known.lhs / known.rhs))
     assert (np.sign(drifts) == np.sign(z)).all()
@@ -467,14 +463,8 @@ def test_the_law_solves_the_key_equation(discrimination, alpha):
     bounds = mean_bounds(Alpha(alpha))
     assert mean_pos >= bounds.min_mean_pos - 1e-12
     assert mean_neg <= bounds.max_mean_neg + 1e-12
-
-
-@given(st.floats(0, 1), alphas)
-def test_given_one_mean_find_the_other(share, alpha):
-    mean_neg = share * mean_bounds(Alpha(alpha)).max_mean_neg
-    mean_pos = mean_pos_given(mean_neg, Alpha(alpha))
-    assert means_by_law(mean_pos - mean_neg, alpha) == pytest.approx((mean_pos, mean_neg), abs=1e-12)
-    bounds = mean_bounds(Alpha(alpha))  # they are attained
+    assert mean_pos_given(mean_neg, Alpha(alpha)) == pytest.approx(mean_pos, abs=1e-12)  # given one, find the other
+    assert means_by_law(discrimination, alpha) == (mean_pos, mean_neg)
     assert mean_pos_given(bounds.max_mean_neg, Alpha(alpha)) == pytest.approx(bounds.min_mean_pos, abs=1e-12)
 
 

@@ -118,11 +118,11 @@ def test_quality_is_that_of_scikit_learn_and_sums_by_hand(is_weighted, costs):
 
 def test_quality_counts_further_actions_and_long_intervals_do_not_touch():
     found = measure_quality(Y, P, COSTS.with_review(0.5))
-    assert (found.names, found.counts.table.shape) == (("a", "b", "c", "review"), (3, 4))
+    assert (found.costs.names, found.counts.table.shape) == (("a", "b", "c", "review"), (3, 4))
     assert found.counts.table[:, 3].sum() > 0
     assert found.expected_cost <= 0.5 + 1e-12
     assert "review" in "\n".join(found.lines())
-    assert found.to_dict()["decisions"] == list(found.names)
+    assert found.to_dict()["decisions"] == list(found.costs.names)
     named = measure_quality(Y, P, CostMatrix(COSTS.costs, ["a", "a long name of a class", "c"])).lines()
     assert named[1].endswith("a  a long name…             c")  # short over a column, longer before a row
     p = np.full((300, 3), 0.3) + np.eye(3)[np.arange(300) % 3] * 0.1
@@ -233,11 +233,9 @@ def test_net_benefit_is_catches_less_false_alarms_at_prices_above_zero(rows):
     y, p, weights = rows
     prices = np.array([0.5, 3.0, 9.0, 40.0])
     found = DecisionCurves(y, p, weights).net_benefit(prices)
-    for price, model, everybody in zip(prices, found.model, found.trivial, strict=True):
-        alarms = p > 1 / (1 + price)
-        worth = np.where(y, 1.0, -1.0 / price)
-        assert model == pytest.approx(np.average(worth * alarms, weights=weights))
-        assert everybody == pytest.approx(np.average(worth, weights=weights))
+    worth = np.where(y[:, None], 1.0, -1.0 / prices)
+    by_hand = [worth * (p[:, None] > 1 / (1 + prices)), worth]
+    np.testing.assert_allclose([found.model, found.trivial], np.average(by_hand, axis=1, weights=weights))
     with pytest.raises(InvalidParameter, match="above 0"):
         DecisionCurves(y, p).net_benefit([0.0, 1.0])
     with pytest.raises(InvalidInput, match="one value for each"):

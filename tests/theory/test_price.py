@@ -148,9 +148,8 @@ def test_weights_of_rows_by_hand_and_of_two_classes_as_a_cost_ratio():
 
 
 def test_value_object_with_all_four_names():
-    text = str(Price.binary(0.9, 100, 1800))
-    for part in ("λ = 0.9", "α = 0.5", "cost ratio = 9", "budget = 9", "0.1", "100 positive", "1800 negative"):
-        assert part in text
+    parts = ("λ = 0.9", "α = 0.5", "cost ratio = 9", "budget = 9", "0.1", "100 positive", "1800 negative")
+    assert all(part in str(Price.binary(0.9, 100, 1800)) for part in parts)
     made = Price.binary(np.float64(0.5), np.int64(1), 2)
     assert repr(made) == "Price(lam=0.5, n_pos=1.0, n_neg=2.0)"
     assert pickle.loads(pickle.dumps(made)) == made
@@ -488,10 +487,8 @@ def test_the_cheapest_action_is_that_of_brute_force(seed):
     rng = np.random.default_rng(seed)
     costs, p = rng.uniform(0, 10, (3, 5)), rng.dirichlet(np.ones(3), 20)
     matrix = CostMatrix(costs, labels=["a", "b", "c"], actions=["review", "reject"])
-    names = ["a", "b", "c", "review", "reject"]
-    for row, decision in zip(p, matrix.decide(p), strict=True):
-        expected = [sum(row[k] * costs[k, a] for k in range(3)) for a in range(5)]
-        assert decision == names[int(np.argmin(expected))]
+    expected = [[sum(row[k] * costs[k, a] for k in range(3)) for a in range(5)] for row in p]
+    assert matrix.decide(p).tolist() == [matrix.names[int(np.argmin(row))] for row in expected]
 
 
 def test_class_weights_decide_as_their_matrix_does_and_other_matrices_have_none():
@@ -522,8 +519,7 @@ def test_labels_may_come_in_another_order_and_are_printed():
 def test_costs_by_row_and_what_they_came_to():
     costs = np.array([[[0, 1.0], [5, 0]], [[0, 1.0], [0.1, 0]]])
     matrix = CostMatrix(costs)
-    assert matrix.choose([[0.6, 0.4], [0.6, 0.4]]).tolist() == [1, 0]
-    assert matrix.realised([1, 1], [1, 0]).tolist() == [0.0, 0.1]
+    assert (matrix.choose([[0.6, 0.4]] * 2).tolist(), matrix.realised([1, 1], [1, 0]).tolist()) == ([1, 0], [0.0, 0.1])
     for call in (lambda: matrix.choose([[0.6, 0.4]]), lambda: matrix.realised([0], [0])):
         with pytest.raises(InvalidInput, match="these costs are for 2 rows: got 1"):
             call()

@@ -277,7 +277,7 @@ def evaluate_table(
     table, n_classes = quality.counts.table, len(rule.labels)
     n_elsewhere, decided = float(table[:, n_classes:].sum()), table[:, :n_classes]
     if n_elsewhere and decided.any():
-        names = ", ".join(map(str, quality.names[n_classes:]))
+        names = ", ".join(map(str, quality.costs.names[n_classes:]))
         others = f"the accuracy of the other rows is {np.trace(decided) / decided.sum():.3g}"
         not_found = f"which is no class: accuracy and recall count them as not found; {others}"
         notes.append(f"{n_elsewhere:,.6g} rows were decided for {names}, {not_found}")

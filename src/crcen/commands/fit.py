@@ -309,7 +309,7 @@ class TableFit(FittedTable):
 
     def _class_lines(self) -> list[str]:
         """Found rows and false alarms of each class, and rows given to other actions."""
-        table, labels = self.quality.counts.table, [str(label) for label in self.quality.names]
+        table, labels = self.quality.counts.table, [str(label) for label in self.quality.costs.names]
         width, lines = max(map(len, labels)), []
         for k, label in enumerate(labels):
             line = plural(float(table[:, k].sum()), "row")

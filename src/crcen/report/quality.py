@@ -481,7 +481,7 @@ def measure_classes(evidence: Evidence, models: Sequence[Values] = ()) -> tuple[
         **quality.to_dict(),
         "rows": {"n_rows": evidence.n_rows},
         "n_explored": len(chosen),
-        "decisions": [str(name) for name in quality.names],
+        "decisions": [str(name) for name in quality.costs.names],
         "costs": [[float(f"{one:.6g}") for one in row] for row in quality.costs.costs.tolist()],
         "classes": [{**one, "label": str(one["label"])} for one in quality.by_class],
         "n_reviewed": float(quality.counts.table[:, len(quality.labels) :].sum()),

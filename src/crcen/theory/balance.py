@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -123,7 +124,7 @@ def solve_balance(rows: BalanceRows, closed: float = _CLOSED) -> Array:
     """Shifts (K,), the first of them 0, for rows of all classes; the solve ends at this gap of log flows."""
     shifts = np.zeros(rows.n_classes)
     if rows.n_classes == 2:
-        shifts[1] = _set_root(rows, shifts, np.array([False, True]), closed)
+        shifts[1] = _root(partial(rows.sides, shifts, np.array([False, True])), closed)
         return shifts
     flows = rows.flows(shifts)
     for _ in range(_MOST_ROUNDS):
@@ -134,7 +135,7 @@ def solve_balance(rows: BalanceRows, closed: float = _CLOSED) -> Array:
             # Each class, then each set of classes that belong together, in turn against the rest: binary solves.
             swept = shifts.copy()
             for inside in _sets(_jacobian(flows)):
-                swept[inside] += _set_root(rows, swept, inside, 0.0)
+                swept[inside] += _root(partial(rows.sides, swept, inside), 0.0)
             moved = np.abs((swept - swept[0]) - (shifts - shifts[0])).max()
             shifts, flows = swept, rows.flows(swept)
             if moved <= 1e-15 * max(1.0, np.abs(swept).max()):
@@ -229,11 +230,6 @@ def _sides(own: Array, rest: Array, log_own: Array, log_rest: Array) -> Array:
     falls = float(np.sum(np.exp(missed - total_missed - np.logaddexp(0.0, -own)))) if len(own) else 0.0
     rises = float(np.sum(np.exp(alarmed - total_alarmed - np.logaddexp(0.0, rest)))) if len(rest) else 0.0
     return np.array([[total_missed], [total_alarmed], [falls], [rises]])
-
-
-def _set_root(rows: BalanceRows, shifts: Array, inside: Bools, closed: float) -> float:
-    """The shift of a set of classes that balances it against the rest."""
-    return _root(lambda shift: rows.sides(shifts, inside, shift), closed)
 
 
 def _root(sides: Callable[[float], Array], closed: float) -> float:

@@ -63,8 +63,6 @@ class CostMatrix(Shown):
             raise InvalidParameter(f"labels must name {n_classes} different classes: got {list(names)}.")
         if set(names or ()) & set(others):
             raise InvalidParameter(f"an action must not have the name of a class: got {list(others)}.")
-        if is_binary and (n_classes != 2 or names is not None):
-            raise InvalidParameter("is_binary is for two classes without labels: use CostMatrix.binary.")
         self.__dict__.update(costs=values, labels=names, actions=others, is_binary=bool(is_binary))
 
     @classmethod

@@ -70,10 +70,7 @@ class RowsByProbability:
 class ThresholdGoal(Goal):
     """A goal that a threshold meets, and so a price."""
 
-    use: ClassVar[str] = (
-        "give it as weighting= to the fit of CRCENClassifier, CRCENClassifierCV, CommitteeClassifier, TableClassifier "
-        "or fit_table, which meet it on out-of-fold rows, to decide(p, …), or to choose_weighting with labelled rows"
-    )
+    use: ClassVar[str] = "give it as weighting= to a fit, to decide(p, …), or to choose_weighting with labelled rows"
     period: ClassVar[str | None] = None  # of rows that a capacity is for
     confidence: ClassVar[float | None] = None  # of a guarantee, which needs labelled rows that the model did not see
     misses: ClassVar[str] = ""  # how often new rows miss a goal without a confidence, as simulated
@@ -453,18 +450,14 @@ class MetGoal(ShownInOneLine):
         implied = f"{low:.4g}{several[0]} false alarms for the last catch (probability above {least:.4g}{several[1]})"
         if math.isinf(low):
             implied = "none: there are no more rows than alarms, so every row got one"
-        lines = [
-            f"{self.goal}: {self.n_alarms:,} alarms on {self.alarms.size:,} rows{over}",
-            f"  implied price     {implied}",
-            f"  expected          {self.expected_catches:,.1f} of {self.expected_positives:,.1f} positives found "
-            f"(recall {self.recall:.3g}), precision {self.precision:.3g}",
-        ]
         tied, taken = self.ties
-        if tied:
-            lines.append(
-                f"  {taken:,} of {tied:,} rows with equal probability at the border got an alarm, by their order"
-            )
-        return "\n".join(lines)
+        at_border = f"\n  {taken:,} of {tied:,} rows with equal probability at the border got an alarm, by their order"
+        return (
+            f"{self.goal}: {self.n_alarms:,} alarms on {self.alarms.size:,} rows{over}\n"
+            f"  implied price     {implied}\n"
+            f"  expected          {self.expected_catches:,.1f} of {self.expected_positives:,.1f} positives found "
+            f"(recall {self.recall:.3g}), precision {self.precision:.3g}{at_border if tied else ''}"
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -314,13 +314,9 @@ class _TestedRows:
             return replace(found, equations=test, pairs=test, z=own.z)
         return replace(found, equations=self._guarded(found.equations, tested))
 
-    def _class_values(self, k: int) -> Array:
-        """What each row adds to the residual of class k, by its label."""
-        return residual_test.residual_values(self.p, self.price.weights, k, self.sizes)
-
     def class_test(self, k: int) -> residual_test.ResidualTest:
         """Test of the residual of one class."""
-        values = self._class_values(k)
+        values = residual_test.residual_values(self.p, self.price.weights, k, self.sizes)
         uncertainty = [((self.noise - 1.0) * residual_test.variance_of(values, self.p), math.inf)]
         if self.error is not None:
             own = self.sums.sums.slope[k]
@@ -335,9 +331,10 @@ class _TestedRows:
         for k in classes:
             rough = two_sided(self.sums.sums.of_class(k).z / math.sqrt(self.noise))
             # A residual far from significance needs no better tail, nor one of many events.
-            is_fine = is_normal and not (
-                rough * len(classes) < 0.5 and residual_test.is_lopsided(self._class_values(k), self.p)
-            )
+            is_fine = is_normal
+            if is_normal and rough * len(classes) < 0.5:
+                values = residual_test.residual_values(self.p, self.price.weights, k, self.sizes)
+                is_fine = not residual_test.is_lopsided(values, self.p)
             needs_more = needs_more or not is_fine
             p_values.append(rough if is_fine else self.class_test(k).p_value)
         if not needs_more:

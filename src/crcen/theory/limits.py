@@ -97,9 +97,8 @@ def judge_class_shares(y: Index, weights: Array, trained: Array, clusters: Clust
     for k, before in enumerate(trained.tolist()):
         effect = design_effect((y == k).astype(np.float64), weights, clusters)
         here, there = effective_rows(weights) / effect, float(trained.sum()) / effect
-        share = float(weights[y == k].sum() / weights.sum())
-        pooled = (here * share + before / effect) / (here + there)
+        share, own = float(weights[y == k].sum() / weights.sum()), before / float(trained.sum())
+        pooled = (here * share + there * own) / (here + there)
         deviation = math.sqrt(pooled * (1.0 - pooled) * (1.0 / here + 1.0 / there))
-        own = before / effect / there
         found.append(ShareTest(share, own, (share - own) / deviation, here))
     return found

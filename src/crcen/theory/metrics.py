@@ -185,14 +185,9 @@ class Quality:
     base_log_loss: float  # of the class shares
 
     @property
-    def names(self) -> tuple[object, ...]:
-        """Possible decisions: the classes, then the other actions."""
-        return self.costs.names
-
-    @property
     def labels(self) -> tuple[object, ...]:
         """The classes."""
-        return self.names[: self.costs.n_classes]
+        return self.costs.names[: self.costs.n_classes]
 
     @property
     def cost_by_class(self) -> Array:
@@ -224,7 +219,7 @@ class Quality:
     def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""
         return {
-            "decisions": list(self.names),
+            "decisions": list(self.costs.names),
             "costs": self.costs.costs.tolist(),
             "confusion": self.counts.table.tolist(),
             "cost_per_row": self.cost.to_dict(),
@@ -239,7 +234,7 @@ class Quality:
 
     def lines(self) -> list[str]:
         """The counts, their cost, and a line for each class."""
-        names = [short(name) for name in self.names]
+        names = [short(name) for name in self.costs.names]
         width = max(9, *(len(name) + 2 for name in names))
         cell_width = min(width, _WIDEST + 2)
         table = [

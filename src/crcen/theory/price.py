@@ -16,10 +16,7 @@ from crcen.theory.checks import check_binary_target, check_class_numbers, check_
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.rows import Array, Bools, Index, LabelArray, Shown, as_numpy
 
-_NEEDS_COUNTS = (
-    "class counts are needed to turn {!r} into {}: resolve it first with resolve(weighting, n_pos, n_neg), or pass the "
-    "weighting_ of a fitted model"
-)
+_NEEDS_COUNTS = "class counts are needed to turn {!r} into {}: resolve it first with resolve(weighting, n_pos, n_neg)"
 
 
 def _real_number(value: object, name: str, allowed: str) -> float:
@@ -142,16 +139,14 @@ class Price(Shown):
     def __post_init__(self) -> None:
         for name in ("weights", "counts"):
             values = np.array(getattr(self, name), dtype=np.float64)
-            if values.ndim != 1 or values.size < 2:
-                raise InvalidParameter(f"{name} of classes must be a list of two or more: got shape {values.shape}.")
-            if not (np.isfinite(values).all() and (values > 0.0).all()):
-                raise InvalidParameter(f"{name} of classes must be finite and above 0: got {values.tolist()}.")
+            if values.ndim != 1 or values.size < 2 or not ((values > 0.0) & (values < np.inf)).all():
+                text = f"{name} of classes must be two or more numbers, finite and above 0: got {values.tolist()}."
+                raise InvalidParameter(text)
             object.__setattr__(self, name, values)
-        if self.weights.size != self.counts.size:
-            raise InvalidParameter(f"got {self.weights.size} weights for {self.counts.size} classes.")
+        n_weights, n_counts = self.weights.size, self.counts.size
+        if n_weights != n_counts or (self.positive is not None and (n_weights != 2 or self.positive not in (0, 1))):
+            raise InvalidParameter(f"got {n_weights} weights for {n_counts} classes, with positive={self.positive!r}.")
         if self.positive is not None:
-            if self.n_classes != 2 or self.positive not in (0, 1):
-                raise InvalidParameter(f"positive is column 0 or 1 of two classes: got {self.positive!r}.")
             pos, neg = self.weights[[self.positive, 1 - self.positive]].tolist()
             if neg != 1.0 - pos:
                 cost = pos / neg

@@ -189,14 +189,9 @@ class JointResidualSums(AddsUp):
         return cls(0, np.zeros(n_classes, dtype=np.int64), square, square, square, np.zeros(n_classes))
 
     @property
-    def n_classes(self) -> int:
-        """K."""
-        return len(self.counts)
-
-    @property
     def between(self) -> Array:
         """Flows between different classes."""
-        return self.flows * (1.0 - np.eye(self.n_classes))
+        return self.flows * (1.0 - np.eye(len(self.counts)))
 
     @property
     def residuals(self) -> Array:

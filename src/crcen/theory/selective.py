@@ -201,12 +201,9 @@ class LabelSelection(NamedTuple):
 
 def label_selection(labelled: Bools, scores: Array, alarms: Bools) -> LabelSelection:
     """Compare the scores of rows with and without a label."""
-    n_with, n_without = int(labelled.sum()), int((~labelled).sum())
-    shares = [float(labelled[rows].mean()) if rows.any() else math.nan for rows in (alarms, ~alarms)]
-    if not n_with or not n_without:
-        return LabelSelection(n_without, shares[0], shares[1], math.nan)
-    p_value = 1.0
-    if np.ptp(scores) > 0.0:
+    with_alarm, quiet = (float(labelled[rows].mean()) if rows.any() else math.nan for rows in (alarms, ~alarms))
+    p_value = 1.0 if labelled.any() and not labelled.all() else math.nan
+    if p_value == 1.0 and np.ptp(scores) > 0.0:
         test = mannwhitneyu(scores[labelled], scores[~labelled], use_continuity=False, method="asymptotic")
         p_value = float(test.pvalue)
-    return LabelSelection(n_without, shares[0], shares[1], p_value)
+    return LabelSelection(int((~labelled).sum()), with_alarm, quiet, p_value)
