@@ -36,10 +36,9 @@ def test_halves_follow_the_rule_of_their_file():
     benchmark_sets = ordered({row.name for row in crcen.list_datasets()} - {"protein_homo"})
     halves = all_sets()
     large = ordered(set(LARGE_TABLES) - set(halves["largest"]))
-    assert halves["development"] == tuple(benchmark_sets[::2])
-    assert halves["confirmation"] == tuple(benchmark_sets[1::2])
-    assert halves["large-development"] == tuple(large[::2])
-    assert halves["large-confirmation"] == tuple(large[1::2])
+    for prefix, names in (("", benchmark_sets), ("large-", large)):
+        assert halves[f"{prefix}development"] == tuple(names[::2])
+        assert halves[f"{prefix}confirmation"] == tuple(names[1::2])
     for one, other in (("abalone", "abalone_19"), ("car_eval_34", "car_eval_4"), ("thyroid_sick", "sick_euthyroid")):
         assert half_of(one) == half_of(other)  # rows in common
 
@@ -67,20 +66,18 @@ def test_a_multiclass_table_is_read_from_keels_format(tmp_path):
     (tmp_path / "newthyroid" / "newthyroid.dat").write_text(head + "\n".join(rows) + "\n")
     data = load_set("newthyroid", tmp_path)
     assert (data.X.shape, data.n_classes) == ((215, 5), 3)
-    np.testing.assert_array_equal(data.X[:, 4], np.arange(215) % 2)
-    np.testing.assert_array_equal(data.y, np.arange(215) % 3)
+    np.testing.assert_array_equal([data.X[:, 4], data.y], [np.arange(215) % 2, np.arange(215) % 3])
     assert np.bincount(load_set("newthyroid", tmp_path, 30).y).min() >= 8
 
 
 def test_candidates_start_with_the_default_and_fill_the_space():
     space = {"a": Range(0.01, 1.0, log=True), "b": Pick(["x", "y"]), "c": Range(1, 9, integer=True)}
-    found = candidates({"a": 5.0, "d": 1}, space, 64)
-    assert found[0] == {"a": 5.0, "d": 1}
-    assert found[:8] == candidates({"a": 5.0, "d": 1}, space, 8)
+    default = {"a": 5.0, "d": 1}
+    found = candidates(default, space, 64)
+    assert (found[0], found[:8]) == (default, candidates(default, space, 8))
     places = np.log([one["a"] / 0.01 for one in found[1:]]) / np.log(100)
     assert stats.kstest(places, "uniform").pvalue > 0.5
-    assert {one["b"] for one in found[1:]} == {"x", "y"}
-    assert {one["c"] for one in found[1:]} == set(range(1, 10))
+    assert [{one[name] for one in found[1:]} for name in "bc"] == [{"x", "y"}, set(range(1, 10))]
 
 
 # -- statistics and metrics --------------------------------------------------------------------------------------------
@@ -97,10 +94,8 @@ def test_statistics_agree_with_references():
     t, p = corrected_t_test(left, right, 0.25)
     assert t == pytest.approx(d.mean() / (d.std(ddof=1) * np.sqrt(1 / 4 + 1 / 3)))
     assert p == pytest.approx(2 * stats.t.sf(abs(t), 3))
-    ones = np.ones(20)
-    assert bayesian_signed_ranks(ones, 0 * ones).left > 0.99
-    assert bayesian_signed_ranks(ones, ones).rope > 0.99
-    assert bayesian_signed_ranks(0 * ones, ones).right > 0.99
+    for left, right, side in ((1, 0, "left"), (1, 1, "rope"), (0, 1, "right")):
+        assert getattr(bayesian_signed_ranks(np.full(20, float(left)), np.full(20, float(right))), side) > 0.99
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -142,8 +137,7 @@ def test_costs_and_calibration_have_their_extremes():
     counts = np.array([70, 20, 10])
     inverse, ordinal, dear = evaluation.cost_matrices(counts).values()
     assert (counts @ inverse).tolist() == pytest.approx([200 / 3, 200 / 3, 200 / 3])
-    assert ordinal[0].tolist() == [0, 1, 2]
-    assert dear[2].tolist() == [20, 20, 0]
+    assert (ordinal[0].tolist(), dear[2].tolist()) == ([0, 1, 2], [20, 20, 0])
 
 
 WORK = """
@@ -179,11 +173,10 @@ def toy_sets(monkeypatch, rare_rows):
     run._loaded.cache_clear()
 
 
-def failing(setting, seed):
-    raise ValueError("no such luck")
-
-
 def test_a_run_makes_rows_and_resumes(toy_sets, tmp_path, monkeypatch, capsys):
+    def failing(setting, seed):
+        raise ValueError("no such luck")
+
     monkeypatch.setitem(PEERS, "logistic", Peer("logistic", "broken", "linear", "scikit-learn", failing))
     command = ["--sets", "ecoli,oil", "--peers", "hist_gb,hist_gb_weighted,logistic", "--splits", "2"]
     command += ["--settings", "2", "--jobs", "1", "--out", str(tmp_path / "run")]
@@ -234,8 +227,9 @@ def test_our_own_searches_give_out_of_fold_probabilities(name, rare_rows, monkey
     small = {"hidden": (2,), "l2": 1e-2, "max_epochs": 2, "n_members": 1, "encoding": "standard"}
     kind = crcen.CRCENClassifierCV if name == "crcen_cv" else crcen.CommitteeClassifier
     how = small if name == "crcen_cv" else {"members": ("forest",)}
-    peer = Peer(name, name, "neural", "crcen", lambda setting, seed: kind(None, random_state=seed, **how),
-                searches_itself=True)  # fmt: skip
+    peer = Peer(
+        name, name, "neural", "crcen", lambda _, seed: kind(None, random_state=seed, **how), searches_itself=True
+    )
     row = evaluate(peer, Rows("toy", X, y), 0, {"test_size": 0.25, "folds": 3, "settings": 1, "seed": 0}, 60.0)
     assert "error" not in row, row
     assert 0 < row["threshold_f1"] < 1

@@ -276,8 +276,7 @@ READ = """
 import resource, sys
 from crcen import ReadOptions
 from crcen.tables.reading import open_table
-table = open_table(sys.argv[1], ReadOptions(query="select * from rows"))
-chunks = table.chunks(20_000)
+chunks = open_table(sys.argv[1], ReadOptions(query="select * from rows")).chunks(20_000)
 n = len(next(chunks))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 n += sum(map(len, chunks))

@@ -89,9 +89,9 @@ def test_titles_merged_names_hidden_rows_and_formulas_are_read_and_reported(tmp_
     frame = table.read()
     assert table.columns == ("Region", "2023 Q1", "2023 Q2", "2024 Q1", "2024 Q2")
     assert frame["Region"].tolist() == ["Oslo", "Bergen", "Bodø"]
-    np.testing.assert_array_equal(frame["2023 Q2"], [0.15, 0.5, np.nan])  # a percentage is its number
+    # A percentage is its number, and a formula has its stored value.
+    np.testing.assert_array_equal(frame[["2023 Q2", "2024 Q2"]], [[0.15, np.nan], [0.5, 7], [np.nan, 8]])
     assert frame["2024 Q1"][1] == pd.Timestamp("2024-01-03 04:05")
-    np.testing.assert_array_equal(frame["2024 Q2"], [np.nan, 7, 8])
     assert table.notes == [
         "hidden rows of t.xlsx were read too (1)",
         "1 formulas of t.xlsx have no stored value and are missing: save it in Excel",
@@ -99,8 +99,7 @@ def test_titles_merged_names_hidden_rows_and_formulas_are_read_and_reported(tmp_
         "the names in t.xlsx take 2 rows, joined as in '2024 Q2'",
     ]
     plain = saved(tmp_path / "p.xlsx", ["Report"], [], ["name", "n"], ["a", 1])
-    assert open_table(plain).columns == ("name", "n")
-    assert open_table(plain, ReadOptions(skip_rows=2)).columns == ("name", "n")
+    assert open_table(plain).columns == open_table(plain, ReadOptions(skip_rows=2)).columns == ("name", "n")
     assert open_table(plain, ReadOptions(skip_rows=3, rename_duplicates=True)).read().shape == (0, 2)
     with pytest.raises(InvalidParameter, match="skip_rows must leave rows of the sheet Sheet, which has 4: got 9"):
         open_table(plain, ReadOptions(skip_rows=9))

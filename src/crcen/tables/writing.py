@@ -56,7 +56,7 @@ class TableWriter:
         if self._suffix in _SEPARATORS:
             return
         if self._suffix not in (".parquet", ".pq", ".xlsx") or self._compression:
-            allowed = ".parquet, .xlsx, .csv or .tsv, the last two also with .gz or .zst"
+            allowed = ".csv, .tsv, .parquet or .xlsx, text also with .gz or .zst"
             raise InvalidParameter(f"a table is written to {allowed}: got {self.path.name!r}.")
         if safe_csv:
             message = f"safe_csv is for text tables, and {self.path.name!r} has no formulas: leave it out."
