@@ -233,8 +233,7 @@ def test_the_models_own_error_has_the_same_bits(search, monkeypatch):
 Y = LABELS[2]
 QUICK = {"hidden": (4,), "max_epochs": 3, "random_state": 0}
 READABLE = {name for name, value in vars(FittedNetworks).items() if isinstance(value, property)}
-
-
+PARTS = [(X[i::3], Y[i::3]) for i in range(3)]
 WAYS = {
     "fit": lambda: crcen.CRCENClassifier(crcen.Budget(5), **QUICK).fit(X, Y),
     "map": lambda: crcen.CRCENClassifier(crcen.Budget(5), **grouped(probability="temperature", **QUICK)).fit(X, Y),
@@ -245,9 +244,7 @@ WAYS = {
     "search": lambda: crcen.CRCENClassifierCV(crcen.Budget(5), l2=[1e-2, 1e-1], cv=2, **QUICK).fit(X, Y),
     "partial_fit": lambda: crcen.CRCENClassifier(crcen.Budget(5), **QUICK).partial_fit(X, Y),
     "partial_fit after fit": lambda: crcen.CRCENClassifier(crcen.Budget(5), **QUICK).fit(X, Y).partial_fit(X, Y),
-    "fit_stream": lambda: crcen.fit_stream(
-        [(X[i::3], Y[i::3]) for i in range(3)], weighting=crcen.Budget(5), epochs=2, random_state=0
-    ),
+    "fit_stream": lambda: crcen.fit_stream(PARTS, weighting=crcen.Budget(5), epochs=2, random_state=0),
 }
 # What a search keeps besides, and what partial_fit says it has not: it solves for no key equation.
 OF_A_SEARCH = ("best_", "cv_", "oof_", "n_splits_", "scorer_", "search_time_", "search_notes_")

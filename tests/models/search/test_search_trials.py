@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -252,11 +253,7 @@ def test_nothing_beyond(penalties, best, epoch, how):
 
 def test_widening_ends_when_training_is_out_of_time(monkeypatch):
     search = MadeUp(near(1e-9))
-
-    def late(settings, **how):
-        raise OutOfTime
-
-    monkeypatch.setattr(search, "outcomes", late)
+    monkeypatch.setattr(search, "outcomes", Mock(side_effect=OutOfTime))
     assert len(search.widened([1e-4, 1e-3], 5)) == 2
 
 
