@@ -10,7 +10,7 @@ from sklearn.pipeline import make_pipeline
 import crcen
 from crcen import Budget, CostRatio, CSMLPClassifier, Inputs, InvalidInput, stationarity
 from crcen.paper.estimators import MovedThresholdClassifier
-from crcen.training.encoding import ENCODINGS
+from crcen.training.network import ENCODINGS
 from grouped_settings import grouped
 from papers_training import CRCENClassifier, CRCENClassifierCV
 

@@ -9,7 +9,7 @@ from scipy.special import expit
 from sklearn.exceptions import NotFittedError
 
 from crcen import Alpha, Budget, CSMLPClassifier, InvalidInput, Lam, key_equation, stationarity
-from crcen.training.encoding import ENCODINGS
+from crcen.training.network import ENCODINGS
 from example_rows import rare_rows
 from grouped_settings import grouped
 from papers_training import CRCENClassifier

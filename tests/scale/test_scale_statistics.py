@@ -6,7 +6,7 @@ import pytest
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.scale.sources import Chunk, held_out
 from crcen.scale.statistics import StreamStatistics
-from crcen.training.encoding import standardization
+from crcen.training.network import standardization
 
 NAMES = ("a", "b", "c")
 

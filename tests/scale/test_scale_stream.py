@@ -21,7 +21,7 @@ from crcen import Alpha, Budget, CRCENClassifier, Schedule, fit_stream, key_equa
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter, TrainingFailed
 from crcen.scale.plan import rows_together
 from crcen.scale.stream import settle_penalty, streamed_model
-from crcen.training.encoding import standardization
+from crcen.training.network import standardization
 from grouped_settings import grouped
 
 NETWORK = {"hidden": (4,), "l2": 1e-4, "batch_size": 32, "learning_rate": 0.05, "random_state": 0}

@@ -8,8 +8,8 @@ from sklearn.tree import DecisionTreeClassifier
 from training_reference import assert_same_result, binary_job
 
 from crcen.training.device import _encoded, encoded_on
-from crcen.training.encoding import ENCODINGS, column_layout, fit_encoding, incomplete_columns, standardization
 from crcen.training.engine import train
+from crcen.training.network import ENCODINGS, column_layout, fit_encoding, incomplete_columns, standardization
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 N = 300

@@ -10,8 +10,7 @@ import torch
 from training_reference import TORCH_ACTIVATIONS
 
 from crcen import CRCENClassifier, TableClassifier, save
-from crcen.training.encoding import column_layout, fit_encoding
-from crcen.training.network import ACTIVATIONS, Network, NetworkGroup
+from crcen.training.network import ACTIVATIONS, Network, NetworkGroup, column_layout, fit_encoding
 from processes import run_python
 
 

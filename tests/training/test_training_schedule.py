@@ -9,9 +9,9 @@ import torch
 from training_reference import binary_job, flat, plain_logits, plain_loss, row_weights
 
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.training.encoding import ENCODINGS, raw
 from crcen.training.engine import Trainer, train
 from crcen.training.jobs import Status, TrainingState
+from crcen.training.network import ENCODINGS, raw
 from crcen.training.recipe import n_batches
 from crcen.training.rows import RowFeed, TrainingData
 from example_rows import rare_rows

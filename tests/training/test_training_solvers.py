@@ -13,9 +13,9 @@ import torch
 from training_reference import ACTIVATION_NAMES, flat
 
 from crcen.training import solvers
-from crcen.training.encoding import column_layout, fit_encoding
 from crcen.training.engine import train
 from crcen.training.jobs import Status, TrainingJob
+from crcen.training.network import column_layout, fit_encoding
 from crcen.training.rows import RampTables
 from crcen.training.solvers import AdamState, CapturedGraph, adam_epoch, adam_factors, take_step
 from example_rows import rare_rows

@@ -9,8 +9,7 @@ import torch
 from training_reference import adam_by_torch
 
 from crcen.training import stream
-from crcen.training.encoding import column_layout, fit_encoding
-from crcen.training.network import NetworkGroup
+from crcen.training.network import NetworkGroup, column_layout, fit_encoding
 from crcen.training.recipe import Recipe
 from crcen.training.stream import Batch, StreamShape, StreamTrainer, cut_evenly, encoded_rows, spread_order
 

@@ -59,8 +59,7 @@ TYPES: dict[str, dict[str, str]] = {
     "crcen.theory.price": dict.fromkeys(("Alpha", "Budget", "CostRatio", "Labels", "Lam", "Price"), ""),
     "crcen.theory.residual_test": dict.fromkeys(("JointResidualSums", "JointTest", "TrainingError"), ""),
     "crcen.theory.sequential": {"StreamSums": ""},
-    "crcen.training.encoding": {"InputEncoding": ""},
-    "crcen.training.network": {"NetworkGroup": ""},
+    "crcen.training.network": dict.fromkeys(("InputEncoding", "NetworkGroup"), ""),
     "crcen.training.modules": {"FittedModule": ""},
     "crcen.training.recipe": dict.fromkeys(("Inputs", "Recipe", "Schedule"), ""),
     "sklearn.compose": {

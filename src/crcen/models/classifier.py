@@ -32,10 +32,9 @@ from crcen.theory.goals import ThresholdGoal
 from crcen.theory.key_equation import on_rows
 from crcen.theory.price import Alpha, Labels, Price, WeightingLike, as_spec, is_price_of_two
 from crcen.theory.rows import Array, Estimator, Rows
-from crcen.training.encoding import InputEncoding, column_layout, fit_encoding, incomplete_columns
 from crcen.training.engines import Engine, need_torch
 from crcen.training.jobs import Status, TrainingJob, TrainingResult, TrainingState
-from crcen.training.network import NetworkGroup
+from crcen.training.network import InputEncoding, NetworkGroup, column_layout, fit_encoding, incomplete_columns
 from crcen.training.recipe import ONE_AGAINST_ALL, Inputs, Recipe, Schedule, n_batches
 
 if TYPE_CHECKING:  # torch is for fitting alone

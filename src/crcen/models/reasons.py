@@ -23,8 +23,7 @@ from crcen.models.validation import Seed
 from crcen.theory.checks import check_whole_number
 from crcen.theory.price import Labels, sigmoid
 from crcen.theory.rows import Array, Bools, DataFrame, Estimator, Index, Shown
-from crcen.training.encoding import InputEncoding
-from crcen.training.network import Member, NetworkGroup, activate
+from crcen.training.network import InputEncoding, Member, NetworkGroup, activate
 
 Floats = NDArray[np.float32]
 Logits = Callable[[Array], Array]

@@ -16,7 +16,7 @@ from crcen.scale.sources import Chunk, held_out
 from crcen.scale.statistics import StreamStatistics
 from crcen.theory.price import Labels, Price
 from crcen.theory.rows import Array
-from crcen.training.encoding import InputEncoding
+from crcen.training.network import InputEncoding
 from crcen.training.recipe import ADAM, Recipe
 from crcen.training.stream import AllReduce, Batch, StreamShape, StreamTrainer, encode_into, spread_order
 

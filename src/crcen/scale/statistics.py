@@ -10,7 +10,7 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.validation import check_classes
 from crcen.scale.sources import Chunk, RowSource, held_out, read_ahead, row_keys
 from crcen.theory.rows import Array, LabelArray
-from crcen.training.encoding import INPUT_LIMIT, InputEncoding, column_layout, fit_encoding, raw
+from crcen.training.network import INPUT_LIMIT, InputEncoding, column_layout, fit_encoding, raw
 
 _MOST_CLASSES = 1000
 

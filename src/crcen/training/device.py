@@ -16,8 +16,7 @@ from torch import Tensor
 
 from crcen.exceptions import DeviceMissing, InvalidParameter
 from crcen.theory.rows import Array
-from crcen.training.encoding import SMOOTH_LIMIT, InputEncoding
-from crcen.training.network import NetworkGroup
+from crcen.training.network import SMOOTH_LIMIT, InputEncoding, NetworkGroup
 from crcen.training.stack import activate_in_place
 
 # Rows and numbers of logits computed at a time: a GPU needs large products.

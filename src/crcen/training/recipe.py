@@ -12,8 +12,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from crcen.exceptions import InvalidParameter
-from crcen.training.encoding import ENCODINGS, MISSING
-from crcen.training.network import ACTIVATIONS
+from crcen.training.network import ACTIVATIONS, ENCODINGS, MISSING
 
 # One against all needs one output per class.
 ONE_AGAINST_ALL = "one_against_all"
@@ -263,7 +262,7 @@ class Recipe(Schedule, Inputs):
     # passes over the rows. ``None``: 30 for Adam (fewer from 17,000 rows, where 4,000 steps are enough, but at least
     # 5), 500 iterations for L-BFGS
     max_epochs: int | None = option(None, number, low=1, integer=True)
-    # the input layer (see `crcen.training.encoding`). ``"auto"``: ``"steps"`` with a hidden layer, otherwise
+    # the input layer (see `crcen.training.network`). ``"auto"``: ``"steps"`` with a hidden layer, otherwise
     # ``"standard"``
     encoding: str = option("auto", choice, allowed=("auto", *ENCODINGS))
     balance: bool = option(True, flag)  # whether the output bias is solved for after training

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from crcen.theory.rows import Array, Index
 from crcen.training.device import encoded_on, sent
-from crcen.training.encoding import InputEncoding, column_layout, fit_encoding, incomplete_columns
 from crcen.training.jobs import TrainingJob, digest
+from crcen.training.network import InputEncoding, column_layout, fit_encoding, incomplete_columns
 from crcen.training.recipe import SolverKind, n_batches
 from crcen.training.stack import NO_RAMPS, RampLookup
 

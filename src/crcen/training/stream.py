@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from crcen.theory.rows import Array
-from crcen.training.encoding import InputEncoding
-from crcen.training.network import NetworkGroup
+from crcen.training.network import InputEncoding, NetworkGroup
 from crcen.training.recipe import Recipe, n_batches, one_cycle
 from crcen.training.solvers import STEPS_TO_FLUSH, AdamState, adam_factors, flush_denormals, take_step
 from crcen.training.stack import Stack, row_weights
