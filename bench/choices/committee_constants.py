@@ -61,7 +61,7 @@ def unlimited(before):
 _EARLIER_ROUNDS = ((30, 0.5), (80, 0.34), (200, 0.22), (400, 0.0))
 VARIANTS = {
     "present": {},
-    "unlimited inputs": {("crcen.training.encoding", "_ramps"): unlimited},
+    "unlimited inputs": {("crcen.training.network", "_ramps"): unlimited},
     "compared on all folds": {(NETWORKS, "_COMPARED_ROWS"): 10**9},
     "compared on 200 rows": {(NETWORKS, "_COMPARED_ROWS"): 200},
     "two networks in the lead": {(NETWORKS, "_LEADING_NETWORKS"): 2},
