@@ -322,9 +322,7 @@ def _kept_scores(evidence: Evidence, k: int) -> list[tuple[Array, Array]]:
     return found
 
 
-def score_distance(
-    old: Array, here: Array, slack: float = 0.0, clusters: Clusters | None = None
-) -> tuple[float, float]:
+def score_distance(old: Array, here: Array, slack: float = 0, clusters: Clusters | None = None) -> tuple[float, float]:
     """Lévy distance at a fixed width, with the p-value of Kolmogorov and Smirnov; scores within a slack are equal.
 
     Two models of the same rows give many of them one score each, at places that are near but not equal.

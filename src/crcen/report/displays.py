@@ -25,6 +25,9 @@ Weights: TypeAlias = ArrayLike | None
 
 # Okabe and Ito's palette.
 BLUE, ORANGE, ALERT, GREY = "#0072b2", "#e69f00", "#d55e00", "#767676"
+_TICKS = (0.0001, 0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999)
+_FINE_TICKS = (0.003, 0.03, 0.3, 0.7, 0.97)
+_MOST_TICKS, _POINTS, _DASHED = 9, 200, (0, (4, 3))
 _BELOW = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.13), "ncols": 2}
 
 
@@ -56,10 +59,6 @@ def _weighted(model: Estimator, X: Rows, y: ArrayLike) -> tuple[Evidence, Array]
         kind = type(model).__name__
         raise InvalidParameter(f"{kind} has no weighted_proba or no weighting_: give its outputs to from_predictions.")
     return evidence, evidence.q
-
-
-_TICKS = (0.0001, 0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999)
-_FINE_TICKS = (0.003, 0.03, 0.3, 0.7, 0.97)
 
 
 @dataclass(eq=False)
@@ -234,9 +233,6 @@ class DecisionCurveDisplay(_Display):
         return found.x, found.trivial, {"": found.model}
 
 
-_MOST_TICKS = 9
-
-
 @dataclass(eq=False)
 class ExpenseCurveDisplay(_Display):
     """Expense of every step against its price on log scales: a step from c₁ to c₂ should lie in the box [c₁, c₂]."""
@@ -284,9 +280,6 @@ class ExpenseCurveDisplay(_Display):
         return f"Expense, {self.curve.description}"
 
 
-_DASHED = (0, (4, 3))
-
-
 @dataclass(eq=False)
 class KeyEquationDisplay(_Display):
     """Weighted outputs q of each class, their means, and the means that the law implies for their distance."""
@@ -323,9 +316,6 @@ class KeyEquationDisplay(_Display):
         ax.set(xlim=(0.0, 1.0), xlabel="weighted output q", ylabel="share of the class")
         sides = f"left side {equation.lhs:.3g}, right side {equation.rhs:.3g}"
         return f"Key equation at λ = {equation.weighting.lam:.3f}: {sides}"
-
-
-_POINTS = 200
 
 
 @dataclass(eq=False)

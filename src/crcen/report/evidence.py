@@ -287,16 +287,12 @@ def gather(
     **more: Any,
 ) -> Evidence:
     """Predict for labelled rows and check the predictions; parameters of `crcen.write_report` and `Evidence`."""
+    kind, classes = type(model).__name__, np.asarray(getattr(model, "classes_", ()))
     if not hasattr(model, "predict_proba"):
-        raise InvalidParameter(
-            f"a report needs a classifier with predict_proba, got {type(model).__name__}: wrap it in "
-            "sklearn.calibration.CalibratedClassifierCV"
-        )
-    classes = np.asarray(getattr(model, "classes_", ()))
+        wrap = "wrap it in sklearn.calibration.CalibratedClassifierCV"
+        raise InvalidParameter(f"a report needs a classifier with predict_proba, got {kind}: {wrap}.")
     if classes.ndim != 1 or len(classes) < 2:
-        raise InvalidParameter(
-            f"a report needs a fitted classifier of two or more classes_, got {type(model).__name__} with {classes}"
-        )
+        raise InvalidParameter(f"a report needs a fitted classifier of two or more classes, got {kind} with {classes}.")
     X, columns = _rows(X, model)
     numbers = Labels(classes).encode(y)
     if numbers.shape != (len(X),):

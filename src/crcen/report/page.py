@@ -313,15 +313,14 @@ def _cost_parts(evidence: Evidence, models: Sequence[Values]) -> Values:
     pages = [{"label": evidence.names[k], "html": _one_page(evidence, k, len(picked))} for k in picked]
     data = {"rows": explored, "decisions": measured["decisions"], "costs": measured["costs"], "pages": pages}
     order = np.argsort(-evidence.counts, kind="stable")
+    charts = order[:MOST_CHARTS]
     return {
         "has_positive": False,
         "measured": measured,
         "shares": [(evidence.names[k], evidence.counts[k] / evidence.n_rows) for k in order],
         "whose": "the model’s costs" if evidence.costs is None else "the stated costs",
         "equations": json_value(evidence.equations.to_dict()),
-        "reliability": {
-            evidence.names[k]: groups for k, groups in evidence.of(reliability).items() if k in order[:MOST_CHARTS]
-        },
+        "reliability": {evidence.names[k]: groups for k, groups in evidence.of(reliability).items() if k in charts},
         "picks": [evidence.names[k] for k in picked],
         "data": embedded(data),
     }

@@ -186,7 +186,6 @@ class Project:
     files: dict[str, Path] = field(default_factory=dict)
     saved: Path | None = None
     frames: tuple[pd.DataFrame, pd.DataFrame] | None = None  # scored rows as written, and with numbers as numbers
-    n_jobs: int = 0
 
     @property
     def state(self) -> Path:
@@ -463,8 +462,7 @@ class Application:
         """Start a step; its files and result belong to the project once it is done."""
         with self._lock:
             project.check_free()
-            project.n_jobs += 1
-            folder = project.folder / f"job-{project.n_jobs}"
+            folder = project.folder / f"job-{secrets.token_hex(4)}"
             outputs = _STEPS[step][2]
 
             def done(result: Options) -> None:
@@ -592,7 +590,5 @@ def _numbers(cells: pd.Series) -> pd.Series:
 
 
 def _cell(cell: object) -> object:
-    value = json_value(cell)
-    if value is None or value != value or str(value) == "NaT":
-        return None
-    return value if isinstance(value, int | float | str | bool) else str(value)
+    value = None if pd.isna(cell) else json_value(cell)
+    return value if isinstance(value, int | float | str | bool | None) else str(value)
