@@ -1,4 +1,4 @@
-"""Pages in a real browser: figures are those of decisions made row by row; goals, curves, the page of a monitor."""
+"""Pages in a real browser: figures are those of decisions made row by row; goals, curves, costs, the monitor."""
 
 import math
 
@@ -6,11 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from known_models import PricedPosterior, draw
+from scipy.special import softmax
 
 import crcen
 from crcen import (
     Budget,
     Capacity,
+    CostMatrix,
     CRCENClassifier,
     ExpenseCurve,
     PrecisionAtLeast,
@@ -18,11 +20,32 @@ from crcen import (
     TableClassifier,
     monitor_table,
 )
-from crcen.report.quality import WINDOWS, price_grid
-from crcen.theory.metrics import DecisionCurves
+from crcen.report.evidence import evidence_of
+from crcen.report.quality import MOST_NUMBERS, WINDOWS, explored_rows, price_grid
+from crcen.theory.metrics import DecisionCurves, measure_quality
+from crcen.theory.price import Price
 
 VALUES = "[...document.querySelectorAll('[data-value]')].map((e) => [e.id, Number(e.dataset.value)])"
 FIGURES = f"Object.fromEntries({VALUES})"
+
+
+def watched(browser, page):
+    """The browser with a page that fetches nothing, runs no foreign script and reports no error."""
+    browser.open(page)
+    yield browser
+    assert browser.troubles() == []
+    assert [address for address in browser.requests() if not address.startswith(("file:", "about:"))] == []
+    assert not browser.run("'hacked' in window")
+
+
+@pytest.fixture
+def opened(chromium, page):
+    yield from watched(chromium, page)
+
+
+@pytest.fixture
+def opened_costs(chromium, class_page):
+    yield from watched(chromium, class_page)
 
 
 @pytest.fixture(scope="module")
@@ -322,3 +345,139 @@ def test_the_page_loads_nothing_fits_a_phone_and_says_what_the_calls_found(chrom
     assert "<b>x</b>" in chromium.run("document.querySelector('#columns').innerText")
     for selector, count in (("#calls tbody tr", 4), ("#labels svg circle", 4), ("#expected figure", 3)):
         assert chromium.run(f"document.querySelectorAll('{selector}').length") == count
+
+
+LABELS = ["brøken", "fine", "</script><b>worn"]
+WORN = LABELS[2]
+
+
+class KnownClasses:
+    """States the softmax of −1 + x, 1 and x₁; with class weights, as crcen's own estimators have them."""
+
+    classes_ = np.array(LABELS, dtype=object)
+    weighting_ = Price(np.array([12.0, 1.0, 3.0]), np.array([11_000.0, 60_000.0, 29_000.0]))
+
+    def predict_proba(self, X):
+        X = np.asarray(X, dtype=float)
+        return softmax(np.column_stack([X[:, 0] - 1.5, np.ones(len(X)), X[:, 1]]), axis=1)
+
+
+def draw_classes(model, n, seed=0):
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame(rng.normal(size=(n, 2)), columns=["a", "b"])
+    p = model.predict_proba(X)
+    return X, model.classes_[(rng.random(n)[:, None] > p.cumsum(axis=1)).sum(axis=1)], p
+
+
+@pytest.fixture(scope="module")
+def class_rows():
+    model = KnownClasses()
+    return model, *draw_classes(model, 1500, seed=3)
+
+
+@pytest.fixture(scope="module")
+def class_page(class_rows, tmp_path_factory):
+    model, X, y, _ = class_rows
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    return crcen.write_report(model, X, y, path, title=WORN, data_name=WORN, model_path="a b/model.crcen").path
+
+
+def shown_costs(browser):
+    """Cost, habit, saving, changed rows and the table of counts, as the page has them."""
+    return browser.run(
+        "({...Object.fromEntries([...document.querySelectorAll('#figures [data-value]')]"
+        ".map((e) => [e.id, Number(e.dataset.value)])),"
+        " table: [...document.querySelectorAll('#count-table tbody tr')]"
+        ".map((r) => [...r.querySelectorAll('td[data-value]')].map((c) => Number(c.dataset.value)))})"
+    )
+
+
+def type_cost(browser, where, value):
+    browser.run(
+        f"{{ const c = document.querySelector('#{where}'); c.value = '{value}';"
+        " c.dispatchEvent(new Event('input', {bubbles: true})); }"
+    )
+
+
+def check_costs(found, y, p, costs):
+    numbers = np.array([LABELS.index(one) for one in y])
+    wanted = measure_quality(numbers, p, costs)
+    np.testing.assert_array_equal(found["table"], wanted.counts.table)
+    figures = [found[f"out-{name}"] for name in ("cost", "habit", "saved")]
+    assert figures == pytest.approx([wanted.cost.value, wanted.habit_cost, wanted.saved.value])
+
+
+def test_the_costs_of_the_model_and_others_that_are_typed(opened_costs, class_rows):
+    model, _, y, p = class_rows
+    start = model.weighting_.weights[:, None] * (1 - np.eye(3))
+    check_costs(shown_costs(opened_costs), y, p, CostMatrix(start, labels=LABELS))
+    assert shown_costs(opened_costs)["out-changed"] == 0
+    typed = start.copy()
+    typed[0, 1], typed[1, 2] = 55.5, 0.25
+    type_cost(opened_costs, "cost-0-1", 55.5)
+    type_cost(opened_costs, "cost-1-2", 0.25)
+    costs = CostMatrix(typed, labels=LABELS)
+    check_costs(shown_costs(opened_costs), y, p, costs)
+    by_model = CostMatrix(start, labels=LABELS).choose(p)
+    assert shown_costs(opened_costs)["out-changed"] == (costs.choose(p) != by_model).sum() > 0
+    type_cost(opened_costs, "look-cost", 0.4)
+    check_costs(shown_costs(opened_costs), y, p, costs.with_review(0.4, "review"))
+    opened_costs.run("document.querySelector('#reset').click()")
+    check_costs(shown_costs(opened_costs), y, p, CostMatrix(start, labels=LABELS))
+
+
+def test_the_file_of_costs_is_one_that_the_command_reads(opened_costs, tmp_path):
+    from crcen.commands.prices import costs_from
+
+    type_cost(opened_costs, "cost-0-1", 17)
+    type_cost(opened_costs, "look-cost", 0.5)
+    (tmp_path / "costs.csv").write_text(
+        opened_costs.run("document.querySelector('#costs-file').value"), encoding="utf-8"
+    )
+    costs = costs_from(tmp_path / "costs.csv", LABELS)
+    assert costs.costs[0].tolist() == [0, 17, 12, 0.5]
+    assert costs.actions == ("review",)
+    assert "--costs costs.csv" in opened_costs.run("document.querySelector('#command').textContent")
+
+
+def test_a_cell_that_is_no_cost_moves_nothing_and_is_said(opened_costs):
+    before = shown_costs(opened_costs)
+    for value in ("-3", ""):
+        type_cost(opened_costs, "cost-0-1", value)
+        assert "must be a number from 0" in opened_costs.run("document.querySelector('#cost-help').textContent")
+        assert shown_costs(opened_costs) == before
+
+
+def test_a_class_turns_into_its_own_explorer(opened_costs, class_rows):
+    _, _, y, p = class_rows
+    opened_costs.run(
+        "{ const c = document.querySelector('#class-choice'); c.value = '0'; c.dispatchEvent(new Event('change')); }"
+    )
+    inside = "document.querySelector('#one-class-frame').contentDocument"
+    opened_costs.wait_until(f"Boolean({inside}?.querySelector('#out-tp')?.dataset.value)")
+    price = opened_costs.run(f"{inside}.querySelector('#price-number').valueAsNumber")
+    found = opened_costs.run(f"Number({inside}.querySelector('#out-tp').dataset.value)")
+    alarms = p[:, 0] > 1 / (1 + price)
+    assert found == (alarms & (y == "brøken")).sum()
+    assert opened_costs.run(f"{inside}.querySelectorAll('#chart-pr path').length") >= 1
+    assert opened_costs.run(f"{inside}.querySelector('#warnings')") is None
+    assert "--positive" in opened_costs.run(f"{inside}.querySelector('#command').textContent")
+
+
+def test_the_page_is_small_and_escaped(class_page):
+    assert "<b>worn" not in class_page.read_text(encoding="utf-8")
+    assert class_page.stat().st_size < 700_000
+
+
+def test_many_rows_stay_small_and_the_sample_counts_for_all(tmp_path):
+    model = KnownClasses()
+    X, y, p = draw_classes(model, 90_000)
+    path = crcen.write_report(model, X, y, tmp_path / "r.html").path
+    assert path.stat().st_size < 1_000_000
+    numbers = np.array([LABELS.index(one) for one in y])
+    chosen, weights = explored_rows(evidence_of(model, numbers, p))
+    assert len(chosen) * 3 <= MOST_NUMBERS
+    np.testing.assert_allclose(np.bincount(numbers[chosen], weights), np.bincount(numbers))
+    costs = CostMatrix(model.weighting_.weights[:, None] * (1 - np.eye(3)), labels=LABELS)
+    whole, part = measure_quality(numbers, p, costs), measure_quality(numbers[chosen], p[chosen], costs, weights)
+    assert part.cost.value == pytest.approx(whole.cost.value, rel=0.05)
