@@ -234,8 +234,7 @@ def test_stated_price_is_that_of_the_methods_own_decisions(frame, name):
     X, y = frame
     model = PosteriorCorrection(light(name)).fit(X.to_numpy(), y)
     inner = model.estimator_
-    assert inner.pos_label_ == "bad"
-    assert model.price_.cost_ratio == pytest.approx(inner.weighting_.cost_ratio)
+    assert (inner.pos_label_, model.price_.cost_ratio) == ("bad", pytest.approx(inner.weighting_.cost_ratio))
     if name != "sosr":  # it has no probabilities to decide by
         same = (model.predict(X.to_numpy()) == inner.predict(X.to_numpy())).mean()
         assert same > 0.8 if name == "s2s" else same == 1.0  # a vote and a mean may differ
@@ -541,8 +540,7 @@ def test_fitness_and_its_maximum_agree_with_brute_force(twelve):
     random = np.random.RandomState(0)
     sizes = {"population": 20, "evaluations": 1000}
     kept, found = own.evolve(lambda bits: every[tuple(bits.tolist())], 9, 3, **sizes, rng=random)
-    assert found == pytest.approx(max(every.values()))
-    assert every[tuple(kept.tolist())] == found
+    assert (found, every[tuple(kept.tolist())]) == (pytest.approx(max(every.values())), found)
     for evaluations in (1, 7, 50, 400):  # is the budget
         seen, sizes = [], {"population": 20, "evaluations": evaluations}
         random = np.random.RandomState(0)

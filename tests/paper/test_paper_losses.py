@@ -299,8 +299,7 @@ def test_msfe_weights_follow_the_class_errors(n_classes):
     model = networks.MeanSquaredFalseErrorClassifier(hidden=(8,), max_epochs=12, random_state=0).fit(X, y)
     weights, counts = model.class_weights_, np.bincount(y)
     assert weights.shape == (12, n_classes)
-    assert weights[0] == pytest.approx(400 / (n_classes * counts))
-    assert weights @ counts == pytest.approx(400)
+    assert (weights[0], weights @ counts) == (pytest.approx(400 / (n_classes * counts)), pytest.approx(400))
     q = torch.from_numpy(model._outputs(X)).softmax(dim=1).numpy()
     squares = ((np.eye(n_classes)[y] - q) ** 2).sum(axis=1)
     errors = np.array([squares[y == k].mean() for k in range(n_classes)])
@@ -350,8 +349,7 @@ def test_clusters_and_neighbours_are_limited_and_rows_on_one_point_make_one_clus
     assert len(same.cluster_rows_) == 2
     X, y = make_classification(300, 4, random_state=0)
     model = LMLE(cluster_size=2, max_neighbors=3, **{**LIGHT, "max_epochs": 1}).fit(X, y)
-    assert max(np.bincount(model.cluster_classes_)) == 10
-    assert max(map(len, model.cluster_rows_)) == 3
+    assert (max(np.bincount(model.cluster_classes_)), max(map(len, model.cluster_rows_))) == (10, 3)
     assert model.n_kept_ == sum(map(len, model.cluster_rows_)) <= 60
     assert model.n_rows_ == 300
     with pytest.raises(crcen.InvalidParameter, match="max_neighbors"):

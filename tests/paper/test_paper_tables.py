@@ -93,8 +93,7 @@ def test_setting_is_chosen_on_the_right_split_and_kept(data, protocol, selection
     np.testing.assert_array_equal(y, data.y[found[used].train])
     assert selection.rows[0]["split"] == used
     chosen = [select(selection, data, split, "crcen", settings) for split in (*found, *found)]
-    assert len(searched) == times
-    assert chosen[:2] == chosen[2:]
+    assert (len(searched), chosen[:2]) == (times, chosen[2:])
     again = module.RunFolder(selection.folder, protocol, selection.key)  # another process
     assert [select(again, data, split, "crcen", settings) for split in found] == chosen[:2]
     assert len(searched) == times
@@ -256,8 +255,7 @@ def test_other_methods_are_searched_on_the_same_folds(data, folds, protocol, nam
     found = _search(name, data.X, data.y, protocol | {"scoring": "g_mean"})
     for i, seen in enumerate(rows):
         np.testing.assert_array_equal(seen, data.X[folds[i * len(folds) // len(rows)][0]])
-    assert len(found["grid"]) == 4
-    assert found["score"] == max(entry["score"] for entry in found["grid"])
+    assert (len(found["grid"]), found["score"]) == (4, max(entry["score"] for entry in found["grid"]))
     train, held_out = folds[1]
     tuning = METHODS[name].tuning
     params = params_of(tuning, found["grid"][0], protocol, 0) | dict(tuning.lighter)

@@ -230,9 +230,6 @@ def test_prices_of_the_slider_rise_and_have_three_digits(price, ratio):
     assert len(price_ladder(price, ratio)) >= 4
 
 
-# -- groups of equal expected positives --------------------------------------------------------------------------------
-
-
 def test_groups_part_the_rows_with_about_equal_expected_positives():
     model = PricedPosterior()
     X, y = draw(model, 4000)
@@ -288,9 +285,6 @@ def test_clusters_enter_the_standard_deviation():
     (only,) = reliability_groups(target, np.full(400, 0.3), None, ones, copies)
     sums = 5.0 * (target[::5] - 0.3)
     assert only.z == pytest.approx(sums.sum() / np.sqrt(np.sum(sums**2)))
-
-
-# -- several models ----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -364,8 +358,7 @@ def found():
 
 def test_columns_have_the_area_of_their_ranks_or_categories(found):
     areas, X, y = found
-    assert areas["score"] == pytest.approx(roc_auc_score(y, X[:, 0]))
-    assert areas["reversed"] == areas["score"]
+    assert (areas["score"], areas["reversed"]) == (pytest.approx(roc_auc_score(y, X[:, 0])), areas["score"])
     assert areas["huge"] == pytest.approx(areas["score"], abs=0.05)
     assert 0.6 < areas["gaps"] < areas["score"]
     for leak in ("missing is the leak", "flag", "nullable", "date of the event", "outcome in words"):
@@ -377,9 +370,6 @@ def test_columns_have_the_area_of_their_ranks_or_categories(found):
     rows = np.empty((300, 2), dtype=object)
     rows[:, 0], rows[:, 1] = X[:, 0], np.where(y == 1, "yes", None)
     assert single_columns(gather(model, rows, y))[1].area == 1.0
-
-
-# -- columns of a table classifier, read as its network reads them -----------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -414,8 +404,7 @@ def test_text_and_typed_columns_have_the_same_areas(table_model, table_rows):
     frame, y = table_rows
     typed = areas(table_model, frame, y)
     text = areas(table_model, frame.astype(object).where(frame.notna()).map(_as_text), y)
-    assert text == typed
-    assert typed["number"] == pytest.approx(roc_auc_score(y, frame["number"]))
+    assert (text, typed["number"]) == (typed, pytest.approx(roc_auc_score(y, frame["number"])))
     assert [typed[name] for name in ("gaps", "kind", "day")] == [1.0, 1.0, 1.0]
     assert typed["flag"] == pytest.approx(0.5, abs=0.06)
     assert typed["note"] > 0.9
@@ -453,9 +442,6 @@ def test_importance_of_arrays_finds_their_columns(table_rows):
     found = permutation_importance(gather(model, X, y))
     assert [one.name for one in found.columns] == ["0", "1"]
     assert found.columns[0].low > 0.0
-
-
-# -- permutation importance --------------------------------------------------------------------------------------------
 
 
 def by_name(importances):
@@ -552,11 +538,7 @@ def test_many_rows_are_thinned_and_one_seed_is_one_result():
     once, again, other = (permutation_importance(gather(model, *rows, random_state=seed)) for seed in (3, 3, 4))
     assert once == again
     assert once != other
-    assert once.n_repeats == columns.MOST_REPEATS
-    assert once.n_precise == columns.MOST_PRECISE
-
-
-# -- effects of columns ------------------------------------------------------------------------------------------------
+    assert (once.n_repeats, once.n_precise) == (columns.MOST_REPEATS, columns.MOST_PRECISE)
 
 
 class KnownLogOdds:
@@ -619,8 +601,7 @@ def test_the_page_has_effects_and_counts_of_groups_escaped(tmp_path, chromium):
     assert "CRC010" in {one.code for one in report.findings}
     assert report.n_bytes < 1_000_000
     chromium.open(report.path)
-    assert chromium.troubles() == []
-    assert chromium.requests() == [report.path.resolve().as_uri()]
+    assert (chromium.troubles(), chromium.requests()) == ([], [report.path.resolve().as_uri()])
     assert chromium.run("window.hacked") is None
     alarms = model.predict_proba(X)[:, 1] > model.weighting_.threshold
     tables = chromium.run(

@@ -195,8 +195,7 @@ def test_ended_server_keeps_saved_models_and_leaves_nothing_else(app, project, m
     app.end(number)
     assert until(lambda: gone(running))
     assert until(lambda: not list(app.scratch.iterdir()))
-    assert os.listdir(app.saved) == ["my model.crcen"]
-    assert Path(saved).read_bytes()[:11] == b"crcen model"
+    assert (os.listdir(app.saved), Path(saved).read_bytes()[:11]) == (["my model.crcen"], b"crcen model")
 
 
 def test_saved_model_can_be_opened_again(app, models):

@@ -429,8 +429,7 @@ def test_log_holds_every_decision(models, tmp_path):
         assert {name: one[name] for name in expected} == expected
         assert (len(one["input_hash"]), "inputs" in one) == (16, False)
     with_inputs = client_of(models["fraud"], log=log, log_inputs=True)
-    assert with_inputs.post("/predict", json=rows[0]).status_code == 200
-    assert lines(log)[-1]["inputs"] == rows[0]
+    assert (with_inputs.post("/predict", json=rows[0]).status_code, lines(log)[-1]["inputs"]) == (200, rows[0])
 
 
 def test_log_is_rotated_by_size_and_repaired(tmp_path):

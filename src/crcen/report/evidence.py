@@ -397,8 +397,6 @@ def _cells(cells: Rows) -> Cells:
     return Cells("category", np.where(codes < 0, np.nan, codes), [str(name) for name in names])
 
 
-# -- permutation importance ---------------------------------------------------------------------------------------
-
 # Rows that are shuffled, repeats of each column, and predictions of single rows for all columns of two classes.
 MOST_ROWS, MOST_REPEATS, MOST_PREDICTIONS = 4000, 5, 40_000
 # Of more columns these are shuffled with more rows, after all were screened with few.
@@ -469,8 +467,6 @@ def _shuffled(evidence: Evidence, columns: Sequence[int], budget: int) -> Import
     loss, base = float(weights @ before) / total, share_log_loss(np.bincount(y, weights))
     return Importances(tuple(found), len(rows), n_repeats, loss, base, len(found))
 
-
-# -- effects of columns -------------------------------------------------------------------------------------------
 
 # Columns drawn, the most important first; values of each; rows that they are tried on.
 MOST_COLUMNS, MOST_VALUES, _EFFECT_ROWS = 12, 9, 150

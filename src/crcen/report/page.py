@@ -326,9 +326,6 @@ def _cost_parts(evidence: Evidence, models: Sequence[Values]) -> Values:
     }
 
 
-# -- one class against the rest -----------------------------------------------------------------------------------
-
-
 def _picked(evidence: Evidence) -> list[int]:
     """Classes with a page of their own: those that cost most, if they and others have rows."""
     cost, there = evidence.of(quality_of).cost_by_class, (evidence.counts > 0) & (evidence.counts < evidence.n_rows)

@@ -341,8 +341,6 @@ def points_of(evidence: Evidence) -> OperatingPoints:
     return OperatingPoints(evidence.target, evidence.p, evidence.weights)
 
 
-# -- reliability --------------------------------------------------------------------------------------------------
-
 _MOST_GROUPS, _FEWEST_GROUPS, _POSITIVES_IN_A_GROUP = 10, 3, 5
 
 
@@ -399,8 +397,6 @@ def reliability(evidence: Evidence) -> dict[int, tuple[ReliabilityGroup, ...]]:
     return {k: reliability_groups(evidence.y == k, evidence.proba[:, k], *rows) for k in evidence.watched}
 
 
-# -- curves of decisions ------------------------------------------------------------------------------------------
-
 _POINTS = 121
 _MOST_CUTS = 240
 
@@ -421,8 +417,6 @@ def decision_numbers(curves: DecisionCurves, price: float) -> dict[str, dict[str
         "gains": {"rows": gains.x[kept], "found": gains.model[kept]},
     }
 
-
-# -- the page ------------------------------------------------------------------------------------------------------
 
 MOST_POINTS = 2000
 # What the script draws; the other measurements are in the text.
@@ -507,9 +501,6 @@ def key_equations(evidence: Evidence) -> dict[str, KeyEquation]:
     return {**found, "these_rows": evidence.equations}
 
 
-# -- several models -----------------------------------------------------------------------------------------------
-
-
 def compare(evidence: Evidence, others: Mapping[str, ArrayLike], name: str) -> list[Values]:
     """Metrics of every model at the price or costs of the first one, ``name``, with the paired difference of costs.
 
@@ -541,9 +532,6 @@ def _alarm_values(rows: RowMetrics, price: float) -> Values:
     benefit = curves.net_benefit(np.geomspace(ends[0], ends[-1], _COMPARED_POINTS))
     found = {"found": counts.tp, "alarms": counts.tp + counts.fp}
     return {**found, "net_benefit": {"price": benefit.x, "model": benefit.model}}
-
-
-# -- a positive class ---------------------------------------------------------------------------------------------
 
 
 def _rows(evidence: Evidence) -> Values:
