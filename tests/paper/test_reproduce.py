@@ -281,7 +281,7 @@ def rows_at(gap, sets=("abalone", "scene"), methods=("crcen", "csmlp", "mlp")):
     ]
 
 
-def test_cells_name_the_closest_reading_and_those_that_none_reaches():
+def test_readings_are_compared_with_the_published_cells_and_judge_the_claims():
     given = {"today": rows_at(0.05, methods=("crcen",)), "2019": rows_at(-0.01, sets=("scene",))}
     table = READING_TABLE["compare_cells"](given)
     lines = {(line["method"], line["cell"]): line for line in table.rows}
@@ -292,6 +292,20 @@ def test_cells_name_the_closest_reading_and_those_that_none_reaches():
     one = lines["CRCEN", "abalone Gm"]
     assert (one["2019"], one["closest"], one["reached"]) == ("–", "today", "no")
     assert "no reading reaches 2 of 8 cells" in table.note
+    rows = {"today": rows_at(0.05, methods=["crcen"]), "2019": rows_at(-0.01, methods=["crcen"])}
+    table = READING_TABLE["compare_readings"](rows)
+    assert [line["method"] for line in table.rows] == ["CRCEN", "all methods"]
+    for line in table.rows:
+        assert line["today: mean absolute difference"] == "0.050"
+        assert line["2019: mean absolute difference"] == "0.010"
+        assert (line["today: within .03"], line["2019: within .03"]) == ("0 of 4", "4 of 4")
+        assert line["any reading: within .03"] == "4 of 4"
+    table = READING_TABLE["compare_claims"]({"today": rows_at(0.0), "2019": rows_at(0.0, methods=("csmlp", "mlp"))}, {})
+    lines = {line["claim of the paper"]: line for line in table.rows}
+    wins = lines["CRCEN has an overall better performance than the others"]
+    assert wins["today"].startswith("holds: best in 4 of 4 columns of Table 3, 4 in the paper")
+    assert "best in 0 of 4" in wins["2019"]
+    assert lines["CRCEN is slightly better than CSMLP and comparable"]["2019"] == "–"
 
 
 def test_parts_of_a_run_are_joined_and_compared(readings, tmp_path, monkeypatch, capsys):
@@ -312,23 +326,6 @@ def test_parts_of_a_run_are_joined_and_compared(readings, tmp_path, monkeypatch,
     assert "### The paper's claims under each reading" in printed("reading_table.py", *given)
     assert "### Table 3, cell by cell" in printed("reading_table.py", "--cells", *given)
     assert np.min(read_settings(False, None, "2019")["protocol"]["l2"]) == 1e-5
-
-
-def test_readings_are_compared_with_the_published_cells_and_judge_the_claims():
-    rows = {"today": rows_at(0.05, methods=["crcen"]), "2019": rows_at(-0.01, methods=["crcen"])}
-    table = READING_TABLE["compare_readings"](rows)
-    assert [line["method"] for line in table.rows] == ["CRCEN", "all methods"]
-    for line in table.rows:
-        assert line["today: mean absolute difference"] == "0.050"
-        assert line["2019: mean absolute difference"] == "0.010"
-        assert (line["today: within .03"], line["2019: within .03"]) == ("0 of 4", "4 of 4")
-        assert line["any reading: within .03"] == "4 of 4"
-    table = READING_TABLE["compare_claims"]({"today": rows_at(0.0), "2019": rows_at(0.0, methods=("csmlp", "mlp"))}, {})
-    lines = {line["claim of the paper"]: line for line in table.rows}
-    wins = lines["CRCEN has an overall better performance than the others"]
-    assert wins["today"].startswith("holds: best in 4 of 4 columns of Table 3, 4 in the paper")
-    assert "best in 0 of 4" in wins["2019"]
-    assert lines["CRCEN is slightly better than CSMLP and comparable"]["2019"] == "–"
 
 
 KEY = ("dataset", "split")

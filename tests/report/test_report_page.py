@@ -25,23 +25,17 @@ class Page(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.source, self.tags, self.words, self.data, self._inside = text, [], [], None, None
+        self.source, self.tags, self.words, self.data = text, [], [], None
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
         self.tags.append((tag, dict(attributes)))
-        if tag in ("script", "style"):
-            self._inside = dict(attributes).get("id", tag)
-
-    def handle_endtag(self, tag):
-        if tag in ("script", "style"):
-            self._inside = None
 
     def handle_data(self, data):
-        if self._inside == "report-data":
-            self.data = json.loads(data)
-        elif self._inside is None:
+        if self.cdata_elem is None:  # not in a script or style
             self.words.append(data)
+        elif self.tags[-1][1].get("id") == "report-data":
+            self.data = json.loads(data)
 
     @property
     def text(self):

@@ -31,19 +31,15 @@ UNLABELLED = """[...document.querySelectorAll('input, select, button, iframe, pr
 @pytest.mark.parametrize("kind", ["binary csv", "classes xlsx"])
 def test_from_file_to_scored_rows(start, chromium, tmp_path, kind):
     (tmp_path / "saved").mkdir()
-    if kind == "binary csv":
-        table, target, suffix = binary_table(), "fraud", "csv"
-        new = binary_table(120, seed=8).drop(columns=target)
-        table.to_csv(tmp_path / "cases.csv", index=False)
-        new.to_csv(tmp_path / "new.csv", index=False)
-        price, first = "--positive yes --budget 12.5", ""
-    else:
-        table, target, suffix = class_table(), "state", "xlsx"
-        new = class_table(120, seed=8).drop(columns=target)
-        table.to_excel(tmp_path / "cases.xlsx", index=False)
-        new.to_excel(tmp_path / "new.xlsx", index=False)
-        price = "--costs costs.csv"
-        rows = "state,broken,worn,fine broken,0,2.5,1 worn,1,0,1 fine,1,1,0"
+    target, suffix = ("fraud", "csv") if kind == "binary csv" else ("state", "xlsx")
+    make = binary_table if kind == "binary csv" else class_table
+    table, new = make(), make(120, seed=8).drop(columns=target)
+    for frame, name in ((table, "cases"), (new, "new")):
+        write = frame.to_csv if suffix == "csv" else frame.to_excel
+        write(tmp_path / f"{name}.{suffix}", index=False)
+    price, first = "--positive yes --budget 12.5", ""
+    if kind != "binary csv":
+        price, rows = "--costs costs.csv", "state,broken,worn,fine broken,0,2.5,1 worn,1,0,1 fine,1,1,0"
         first = f"printf '%s\\n' {rows} > costs.csv && "
     server = start("app", "--no-browser", "--folder", tmp_path / "saved")
     browser = chromium
