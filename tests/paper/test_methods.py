@@ -506,16 +506,6 @@ def test_final_machine_sees_positives_and_the_granules_of_its_aggregation(rare, 
     assert model.machine_.shape_fit_[0] == y.sum() + sum(map(len, taken))
 
 
-@pytest.fixture(scope="module")
-def twelve():
-    rng = np.random.default_rng(5)
-    is_pos = np.arange(12) % 4 == 0
-    X = rng.normal(size=(12, 2)) + is_pos[:, None]
-    distances = np.array([[math.dist(a, b) for b in X] for a in X])
-    np.fill_diagonal(distances, np.inf)
-    return X, is_pos, distances
-
-
 def fitness_by_loops(X, is_pos, kept):
     """The definition, row by row."""
     negatives = [i for i in range(12) if not is_pos[i]]
@@ -528,8 +518,11 @@ def fitness_by_loops(X, is_pos, kept):
     return g_mean - 0.2 * (abs(1 - 3 / sum(kept)) if any(kept) else 1)
 
 
-def test_fitness_and_its_maximum_agree_with_brute_force(twelve):
-    X, is_pos, distances = twelve
+def test_fitness_and_its_maximum_agree_with_brute_force():
+    is_pos = np.arange(12) % 4 == 0
+    X = np.random.default_rng(5).normal(size=(12, 2)) + is_pos[:, None]
+    distances = np.array([[math.dist(a, b) for b in X] for a in X])
+    np.fill_diagonal(distances, np.inf)
     every = {kept: fitness_by_loops(X, is_pos, kept) for kept in itertools.product([False, True], repeat=9)}
     for kept, expected in every.items():
         assert own.selection_fitness(distances, is_pos, np.array(kept)) == pytest.approx(expected)

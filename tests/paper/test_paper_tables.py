@@ -99,15 +99,6 @@ def test_setting_is_chosen_on_the_right_split_and_kept(data, protocol, selection
     assert len(searched) == times
 
 
-def test_methods_and_sets_are_chosen_separately_but_an_average_follows_its_network(toy, protocol, selection, searched):
-    for name in ("a", "b"):
-        data = toy(name)
-        for method in ("mlp", "crcen", "crcen_ensemble"):
-            select(selection, data, splits(data, protocol)[0], method, protocol)
-    chosen = [(row["dataset"], row["method"]) for row in selection.rows]
-    assert chosen == [(name, method) for name in "ab" for method in ("mlp", "crcen")]
-
-
 @pytest.mark.parametrize("method", ["crcen", "smote"])
 @pytest.mark.parametrize("where", ["first_split", "per_split"])
 def test_test_rows_have_no_influence_on_the_choice(data, protocol, tmp_path, method, where):
@@ -634,14 +625,9 @@ def test_step_without_a_catch_is_undefined_with_its_reason(end, reason):
     assert "×" in re.sub(r"(?s)<metadata>.*?</metadata>", "", draw_figure1(rows, "svg").decode())
 
 
-@pytest.fixture(scope="module")
-def six_sets():
-    path = [(50, 20), (32, 158), (13, 263), (13, 300), (9, 380)]
-    weights = ("0.1", "0.5", "1", "1.5", "2")
-    return [row for i in range(6) for row in both_curves(path, dataset=f"set {i}", weights=weights)]
-
-
-def test_figure_has_a_panel_for_each_set_is_reproducible_and_needs_an_extra(six_sets, monkeypatch):
+def test_figure_has_a_panel_for_each_set_is_reproducible_and_needs_an_extra(monkeypatch):
+    path, weights = [(50, 20), (32, 158), (13, 263), (13, 300), (9, 380)], ("0.1", "0.5", "1", "1.5", "2")
+    six_sets = [row for i in range(6) for row in both_curves(path, dataset=f"set {i}", weights=weights)]
     for n_sets in (1, 4):
         names = [f"set {i}" for i in range(n_sets)]
         rows = [row for row in six_sets if row["dataset"] in names]
@@ -661,12 +647,8 @@ def test_figure_has_a_panel_for_each_set_is_reproducible_and_needs_an_extra(six_
         draw_figure1(six_sets, "svg")
 
 
-@pytest.fixture
-def run(tmp_path, protocol, selection, toy_sets):
-    return reproduce.run_figure1(protocol | {"sets": ["toy", "other"]}, ALPHAS, tmp_path / "figure1", selection, None)
-
-
-def test_every_weight_and_curve_is_counted_and_written(run, toy, protocol):
+def test_every_weight_and_curve_is_counted_and_written(tmp_path, protocol, selection, toy_sets, toy):
+    run = reproduce.run_figure1(protocol | {"sets": ["toy", "other"]}, ALPHAS, tmp_path / "figure1", selection, None)
     weights, curves = ["½", "0.5", "1", "1.5", "2"], ("retrained", "threshold")
     keys = [(row["dataset"], row["split"], row["weight"], row["curve"]) for row in run.rows]
     assert keys == [(d, s, w, c) for d in ("toy", "other") for s in (0, 1) for w in weights for c in curves]

@@ -178,22 +178,15 @@ def test_the_models_own_error_is_counted_in():
     assert gather(KnownPosterior(), *draw(KnownPosterior(), 50)).noise == 1.0
 
 
-@pytest.fixture(params=["plain", "weighted", "ties", "weighted ties"])
-def rows(request):
-    model = KnownPosterior()
-    X, y = draw(model, 700, seed=3)
-    p = model.predict_proba(X)[:, 1]
-    if "ties" in request.param:
-        p = np.round(p, 1)
-    weights = np.random.default_rng(0).uniform(0.2, 3.0, y.size) if "weighted" in request.param else np.ones(y.size)
-    return y == 1, p, weights
-
-
+@pytest.mark.parametrize("has_ties", [False, True])
+@pytest.mark.parametrize("is_weighted", [False, True])
 @pytest.mark.parametrize("price", [0.01, 0.5, 1.0, 4.0, 9.0, 37.3, 1e4])
-def test_counts_are_those_of_decisions_at_the_price(rows, price):
-    target, p, weights = rows
-    counts = OperatingPoints(target, p, weights).counts(price)
-    wanted = crcen.confusion_counts(target, crcen.decide(p, crcen.Budget(price)), weights)
+def test_counts_are_those_of_decisions_at_the_price(is_weighted, has_ties, price):
+    X, y = draw(KnownPosterior(), 700, seed=3)
+    p = KnownPosterior().predict_proba(X)[:, 1].round(1 if has_ties else 15)
+    weights = np.random.default_rng(0).uniform(0.2, 3.0, y.size) if is_weighted else np.ones(y.size)
+    counts = OperatingPoints(y == 1, p, weights).counts(price)
+    wanted = crcen.confusion_counts(y == 1, crcen.decide(p, crcen.Budget(price)), weights)
     found, wanted = ([one.tp, one.fp, one.fn, one.tn] for one in (counts, wanted))
     assert found == pytest.approx(wanted, abs=1e-9)
 
@@ -328,8 +321,11 @@ def test_the_page_draws_them_in_a_browser(compared, chromium, tmp_path):
     assert 'id="models"' not in alone
 
 
-@pytest.fixture(scope="module")
-def found():
+def areas(model, X, y):
+    return {one.name: one.area for one in single_columns(gather(model, X, y))}
+
+
+def test_columns_have_the_area_of_their_ranks_or_categories():
     model, rng = KnownPosterior(a=-2.0), np.random.default_rng(1)
     X, y = draw(model, 1200)
     n = y.size
@@ -353,18 +349,14 @@ def found():
             "kind": pd.Categorical(rng.choice(list("abc"), n)),
         }
     )
-    return {one.name: one.area for one in single_columns(gather(model, frame, y))}, X, y
-
-
-def test_columns_have_the_area_of_their_ranks_or_categories(found):
-    areas, X, y = found
-    assert (areas["score"], areas["reversed"]) == (pytest.approx(roc_auc_score(y, X[:, 0])), areas["score"])
-    assert areas["huge"] == pytest.approx(areas["score"], abs=0.05)
-    assert 0.6 < areas["gaps"] < areas["score"]
+    found = areas(model, frame, y)
+    assert (found["score"], found["reversed"]) == (pytest.approx(roc_auc_score(y, X[:, 0])), found["score"])
+    assert found["huge"] == pytest.approx(found["score"], abs=0.05)
+    assert 0.6 < found["gaps"] < found["score"]
     for leak in ("missing is the leak", "flag", "nullable", "date of the event", "outcome in words"):
-        assert areas[leak] > 0.999, leak
+        assert found[leak] > 0.999, leak
     for harmless in ("nothing", "constant", "name", "kind"):
-        assert areas[harmless] == pytest.approx(0.5, abs=0.06), harmless
+        assert found[harmless] == pytest.approx(0.5, abs=0.06), harmless
     model = KnownPosterior()
     X, y = draw(model, 300, n_columns=1)
     rows = np.empty((300, 2), dtype=object)
@@ -394,29 +386,17 @@ def table_rows():
     return frame, y
 
 
-@pytest.fixture(scope="module")
-def table_model(table_rows):
+def test_text_and_typed_columns_have_the_same_areas(table_rows):
     frame, y = table_rows
-    return TableClassifier(estimator=CRCENClassifier(hidden=(), l2=1e-2, random_state=0), random_state=0).fit(frame, y)
-
-
-def test_text_and_typed_columns_have_the_same_areas(table_model, table_rows):
-    frame, y = table_rows
-    typed = areas(table_model, frame, y)
-    text = areas(table_model, frame.astype(object).where(frame.notna()).map(_as_text), y)
+    network = CRCENClassifier(hidden=(), l2=1e-2, random_state=0)
+    model = TableClassifier(estimator=network, random_state=0).fit(frame, y)
+    typed = areas(model, frame, y)
+    text = areas(model, frame.astype(str).where(frame.notna(), None), y)
     assert (text, typed["number"]) == (typed, pytest.approx(roc_auc_score(y, frame["number"])))
     assert [typed[name] for name in ("gaps", "kind", "day")] == [1.0, 1.0, 1.0]
     assert typed["flag"] == pytest.approx(0.5, abs=0.06)
     assert typed["note"] > 0.9
-    assert areas(table_model, frame.assign(answer=y), y) == typed  # the model does not use the answer
-
-
-def areas(model, X, y):
-    return {one.name: one.area for one in single_columns(gather(model, X, y))}
-
-
-def _as_text(cell):
-    return cell if cell is None or isinstance(cell, str) or np.isnan(cell) else str(cell)
+    assert areas(model, frame.assign(answer=y), y) == typed  # the model does not use the answer
 
 
 def test_numbers_as_text_are_numbers_for_other_models_too(table_rows):
@@ -442,10 +422,6 @@ def test_importance_of_arrays_finds_their_columns(table_rows):
     found = permutation_importance(gather(model, X, y))
     assert [one.name for one in found.columns] == ["0", "1"]
     assert found.columns[0].low > 0.0
-
-
-def by_name(importances):
-    return {one.name: one for one in importances.columns}
 
 
 def test_only_the_column_that_is_used_matters_and_as_much_as_another_loop_finds():
@@ -517,7 +493,8 @@ def test_a_table_that_is_encoded_once_gives_what_encoding_it_anew_gives(rare_row
         classes_, pos_label_ = model.classes_, model.pos_label_
         predict_proba = staticmethod(model.predict_proba)
 
-    quick, slow = (by_name(permutation_importance(gather(one, frame, y))) for one in (model, Plain()))
+    both = (permutation_importance(gather(one, frame, y)).columns for one in (model, Plain()))
+    quick, slow = ({one.name: one for one in found} for found in both)
     assert quick["id"].increase == 0.0
     assert quick["amount"].increase > 0.0
     for name, one in quick.items():

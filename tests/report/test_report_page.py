@@ -136,29 +136,22 @@ def test_many_rows_stay_under_a_megabyte(tmp_path):
         assert (explorer["fp"][k - 1] if k else 0) == ((p > 1 / (1 + price)) & (y == 0)).sum()
 
 
-def test_a_cross_validated_network_brings_all_its_evidence(tmp_path, rare_rows):
+@pytest.mark.parametrize("is_table", [False, True])
+def test_a_cross_validated_network_brings_all_its_evidence(tmp_path, rare_rows, is_table):
     X, y = rare_rows(500)
     labels = np.where(y == 1, "fraud", "ok")  # the positive class is classes_[0]
     model = crcen.CRCENClassifierCV(crcen.Budget(4), hidden=[(4,)], l2=[1e-2], max_epochs=5, cv=3, random_state=0)
-    model.fit(X[:300], labels[:300])
+    if is_table:
+        X = pd.DataFrame({"amount": X[:, 0], "kind": np.where(X[:, 1] > 0, "new", "old"), "rest": X[:, 2]})
+        model = crcen.TableClassifier(estimator=model, random_state=0)
+    network = getattr(model.fit(X[:300], labels[:300]), "estimator_", model)
     page = written(tmp_path, model, X[300:], labels[300:])
     equations = [page.data["key_equations"][name]["lhs"] for name in ("training", "out_of_fold")]
-    assert equations == pytest.approx([model.key_equation_.lhs, model.oof_key_equation_.lhs])
+    assert equations == pytest.approx([network.key_equation_.lhs, network.oof_key_equation_.lhs])
     found = ((model.predict(X[300:]) == "fraud") & (labels[300:] == "fraud")).sum()
-    assert f"It finds {found} of {(labels[300:] == 'fraud').sum()} " in page.text
-    assert "out of fold" in page.text
+    said = (f"It finds {found} of {(labels[300:] == 'fraud').sum()} ", "out of fold", "(4,)", type(model).__name__)
+    assert all(words in page.text for words in (*said, "apart from those of training rows"))
     assert page.data["reliability"][0]["mean_q"] > page.data["reliability"][0]["mean_p"]
-
-
-def test_a_table_classifier_brings_what_its_network_keeps(tmp_path, rare_rows):
-    X, y = rare_rows(500)
-    frame = pd.DataFrame({"amount": X[:, 0], "kind": np.where(X[:, 1] > 0, "new", "old"), "rest": X[:, 2]})
-    inner = crcen.CRCENClassifierCV(crcen.Budget(4), hidden=[(4,)], l2=[1e-2], max_epochs=5, cv=3, random_state=0)
-    model = crcen.TableClassifier(estimator=inner, random_state=0).fit(frame[:300], y[:300])
-    page = written(tmp_path, model, frame[300:], y[300:])
-    assert page.data["key_equations"]["out_of_fold"]["lhs"] == pytest.approx(model.estimator_.oof_key_equation_.lhs)
-    for words in ("apart from those of training rows", "TableClassifier", "(4,)", "kind"):
-        assert words in page.text
 
 
 @pytest.mark.parametrize("model", [LogisticRegression(), RandomForestClassifier(10, random_state=0)])
