@@ -62,8 +62,7 @@ def test_registry_holds_the_papers_eight_methods_and_two_of_ours():
     assert [name for name, method in METHODS.items() if method.in_paper] == papers
     in_table3 = [name for name, method in METHODS.items() if method.in_table3]
     assert in_table3 == [*papers, "mlp_threshold", "crcen_ensemble"]
-    assert len({method.label for method in METHODS.values()}) == len(METHODS)
-    assert set(METHODS) - set(OURS) == set(LIGHT)
+    assert (len({method.label for method in METHODS.values()}), set(METHODS) - set(OURS)) == (len(METHODS), set(LIGHT))
     for method in METHODS.values():
         assert "" not in (method.summary, method.source)
         assert set(method.changes.split()) <= {"rows", "loss", "margin", "threshold", "vote"}
@@ -207,8 +206,7 @@ def test_networks_are_trained_at_the_price_of_the_registry_and_mfe_is_csmlp(rows
         assert model.get_params().get("sampler") == training.sampler
         if training.sampler is None:
             price = crcen.resolve(training.price, y.sum(), (y == 0).sum())
-            assert model.fit(X, y).weighting_.lam == pytest.approx(price.lam)
-            assert model.recipe().loss == training.loss
+            assert (model.fit(X, y).weighting_.lam, model.recipe().loss) == (pytest.approx(price.lam), training.loss)
     direct = CRCENClassifier("balanced", random_state=0, **PAPER, **NETWORK).fit(X, y)
     np.testing.assert_array_equal(light("crcen").fit(X, y).weighted_proba(X), direct.weighted_proba(X))
     csmlp = own.CSMLPClassifier("balanced", **grouped(random_state=0, **NETWORK)).fit(X, y)

@@ -178,8 +178,7 @@ def test_metadata_and_health(client):
         assert client.get(f"/v2/health/{state}").json() == {state: True}
     found = client.get("/v2/models/state").json()
     kinds = {"amount": "FP64", "country": "BYTES", "age": "FP64", "member": "BOOL", "since": "BYTES"}
-    assert {one["name"]: one["datatype"] for one in found["inputs"]} == kinds
-    assert found["outputs"][0]["shape"] == [-1, 3]
+    assert ({one["name"]: one["datatype"] for one in found["inputs"]}, found["outputs"][0]["shape"]) == (kinds, [-1, 3])
     for path, status in ((f"state/versions/{found['versions'][0]}", 200), ("state/versions/1", 404), ("none", 404)):
         assert client.get(f"/v2/models/{path}").status_code == status
 
