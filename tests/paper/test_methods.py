@@ -44,10 +44,7 @@ quiet = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::Deprecation
 @pytest.fixture(scope="module")
 def rows():
     """30 of 200 rows are positive; one column separates the classes well, or RUSBoost raises."""
-    rng = np.random.default_rng(0)
-    y = rng.permutation(np.arange(200) < 30).astype(int)
-    X = rng.normal(size=(200, 3))
-    X[:, 0] += 2 * y
+    X, y = drawn(30, 200, 2)
     return X * [0.5, 2.0, 30.0] + [-1.0, 5.0, 0.0], y
 
 
@@ -339,15 +336,13 @@ def drawn(n_pos, n, gap, columns=3, seed=0):
     return X, y
 
 
-@pytest.fixture(scope="module")
-def few_rows():
-    return drawn(60, 300, 1.5, seed=3)
+FEW_ROWS, RARE = drawn(60, 300, 1.5, seed=3), drawn(20, 660, 1.5, columns=2)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("depth", [1, 2])
-def test_equal_costs_are_adaboost(few_rows, variant, depth):
-    X, y = few_rows
+def test_equal_costs_are_adaboost(variant, depth):
+    X, y = FEW_ROWS
     ours = AdaCClassifier(variant, crcen.CostRatio(1), n_estimators=12, max_depth=depth, random_state=0).fit(X, y)
     theirs = AdaBoostClassifier(DecisionTreeClassifier(max_depth=depth), n_estimators=12, random_state=0).fit(X, y)
     np.testing.assert_allclose(2 * ours.votes_, theirs.estimator_weights_, rtol=1e-9)
@@ -381,8 +376,8 @@ def test_vote_minimises_its_bound_on_the_next_weights(variant, seed):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_costs_give_more_alarms_and_restart_boosting_if_the_first_stump_never_alarms(few_rows, variant):
-    X, y = few_rows
+def test_costs_give_more_alarms_and_restart_boosting_if_the_first_stump_never_alarms(variant):
+    X, y = FEW_ROWS
     given = {"n_estimators": 10, "max_depth": 2, "random_state": 0}
     cheap, dear = (AdaCClassifier(variant, crcen.CostRatio(c), **given).fit(X, y) for c in (0.2, 5.0))
     if variant != "adac1":  # which may stop before its costs have an effect
@@ -405,8 +400,8 @@ def test_boosting_ends_with_a_perfect_tree_and_rejects_uninformative_rows():
         BalanceCascadeClassifier().fit(np.zeros((20, 1)), np.arange(20) < 5)
 
 
-def test_calibrated_control_decides_at_its_price_on_natural_probabilities(few_rows):
-    X, y = few_rows
+def test_calibrated_control_decides_at_its_price_on_natural_probabilities():
+    X, y = FEW_ROWS
     given = {"n_estimators": 10, "max_depth": 1, "random_state": 0}
     plain, dear = (own.CalibratedBoostingClassifier(crcen.CostRatio(c), **given).fit(X, y) for c in (1.0, 4.0))
     p = dear.predict_proba(X)[:, 1]
@@ -453,21 +448,16 @@ def test_real_rusboost_is_the_definition():
         own.RealRUSBoostClassifier(0).fit(X, y)
 
 
-@pytest.fixture(scope="module")
-def rare():
-    return drawn(20, 660, 1.5, columns=2)
-
-
 @pytest.mark.parametrize("expected", [[640, 320, 160, 80, 40, 20], [640, 20], [640, 113, 20], [30, 30, 30]])
-def test_negatives_left_before_each_round(rare, expected):
+def test_negatives_left_before_each_round(expected):
     """20 positives and 640 negatives: (1/32)^(1/5) is one half, and 640/√32 is 113.1; or 30 of each class."""
-    X, y = rare if expected[0] == 640 else drawn(30, 60, 0.0)
+    X, y = RARE if expected[0] == 640 else drawn(30, 60, 0.0)
     model = BalanceCascadeClassifier(len(expected), n_estimators=2, max_depth=1, random_state=0).fit(X, y)
     np.testing.assert_array_equal(model.negatives_left_, expected)
 
 
-def test_cascade_threshold_passes_its_share_and_the_vote_is_joint(rare):
-    X, y = rare
+def test_cascade_threshold_passes_its_share_and_the_vote_is_joint():
+    X, y = RARE
     model = BalanceCascadeClassifier(3, n_estimators=30, random_state=0).fit(X, y)
     total = np.zeros(len(X))
     for number, (booster, threshold) in enumerate(zip(model.estimators_, model.thresholds_, strict=True)):
@@ -488,7 +478,7 @@ IS_POS = np.array([True, True, False, False, False, False])
 
 
 @pytest.mark.parametrize(("aggregation", "middle"), [("combine", 1.0), ("discard", 2.0)])
-def test_final_machine_sees_positives_and_the_granules_of_its_aggregation(rare, aggregation, middle):
+def test_final_machine_sees_positives_and_the_granules_of_its_aggregation(aggregation, middle):
     """Combined, the nearest negative at x = 2 counts; with older granules discarded, the third, at x = 4."""
     model = own.GranularSVMClassifier(aggregation, kernel="linear", C=1e6)
     assert [granule.tolist() for granule in model.granules(PLANE, IS_POS, 10)] == [[2], [3], [4], [5]]  # near to far
@@ -496,7 +486,7 @@ def test_final_machine_sees_positives_and_the_granules_of_its_aggregation(rare, 
     above, on, below = machine.decision_function([[middle - 0.01, 0.0], [middle, 0.0], [middle + 0.01, 0.0]])
     assert above > 0 > below
     assert on == pytest.approx(0, abs=1e-3)
-    X, y = rare
+    X, y = RARE
     model = own.GranularSVMClassifier(aggregation, random_state=0).fit(X, y)
     together = np.concatenate(model.granules_)
     assert (len(set(together.tolist())), y[together].any()) == (len(together), False)

@@ -58,19 +58,6 @@ def folds(data):
     return list(module.StratifiedKFold(2, shuffle=True, random_state=0).split(data.X, data.y))
 
 
-@pytest.fixture
-def searched(monkeypatch):
-    """The rows and methods that were searched on, without the work."""
-    calls = []
-
-    def spy(name, X, y, settings, engine):
-        calls.append((name, X, y))
-        return {"hidden": 4, "l2": 0.1, "score": float(len(calls)), "grid": []}
-
-    monkeypatch.setattr(module, "_search", spy)
-    return calls
-
-
 def test_splits_are_stratified_repeated_and_reproducible(data, protocol):
     found = splits(data, protocol | {"splits": 4})
     assert [split.number for split in found] == [0, 1, 2, 3]
@@ -83,7 +70,14 @@ def test_splits_are_stratified_repeated_and_reproducible(data, protocol):
 
 
 @pytest.mark.parametrize(("where", "used", "times"), [("first_split", 0, 1), ("per_split", 1, 2)])
-def test_setting_is_chosen_on_the_right_split_and_kept(data, protocol, selection, searched, where, used, times):
+def test_setting_is_chosen_on_the_right_split_and_kept(data, protocol, selection, monkeypatch, where, used, times):
+    searched = []
+
+    def spy(name, X, y, settings, engine):
+        searched.append((name, X, y))
+        return {"hidden": 4, "l2": 0.1, "score": float(len(searched)), "grid": []}
+
+    monkeypatch.setattr(module, "_search", spy)
     settings = protocol | {"selection": where}
     found = splits(data, settings)
     select(selection, data, found[1], "crcen", settings)
@@ -174,20 +168,8 @@ def test_best_mean_score_wins_and_a_grid_point_scores_as_a_network_trained_alone
         assert not params["encoding"].standardize
 
 
-def test_scores_by_hand():
-    y, price = np.array([1, 1, 0, 0, 0, 0]), crcen.resolve("balanced", 1, 3)  # λ = ¾
-    logits = np.array([2.0, -1.0, 0.5, -3.0, -3.0, -3.0])
-    tp, fp, fn, tn = 1, 1, 1, 3
-    assert _score(logits, y, price, "f1") == pytest.approx(2 * tp / (2 * tp + fp + fn))
-    assert _score(logits, y, price, "g_mean") == pytest.approx(np.sqrt(tp / (tp + fn) * tn / (tn + fp)))
-    q = 1 / (1 + np.exp(-logits))
-    loss = -(0.75 * np.log(q[:2]).sum() + 0.25 * np.log(1 - q[2:]).sum()) / (2 * 0.75 + 4 * 0.25)
-    assert _score(logits, y, price, "weighted_log_loss") == pytest.approx(-loss)
-
-
 def test_networks_are_scored_at_the_price_of_their_method(data, protocol, monkeypatch):
     """Every network answers −1.2: p = .231, between 1 − λ of the balanced price and ½."""
-
     result = SimpleNamespace(network=SimpleNamespace(logits=lambda X: np.full(len(X), -1.2)))
     monkeypatch.setattr(module, "find_engine", lambda _: lambda X, y, jobs: [result for _ in jobs])
     assert 0.15 < data.y.mean() < 0.22
@@ -202,8 +184,11 @@ def answering(scores):
     return SimpleNamespace(decision_function=lambda X: scores, predict_proba=lambda X: proba)
 
 
-def test_scores_of_other_methods_by_hand():
-    y, price = np.array([1, 1, 0, 0]), crcen.resolve("balanced", 1, 3)
+def test_scores_by_hand():
+    logits, truth = np.array([2.0, -1.0, 0.5, -3.0, -3.0, -3.0]), np.array([1, 1, 0, 0, 0, 0])
+    y, price = np.array([1, 1, 0, 0]), crcen.resolve("balanced", 1, 3)  # λ = ¾
+    for metric, value in (("f1", 1 / 2), ("g_mean", np.sqrt(1 / 2 * 3 / 4))):  # TP, FP, FN, TN = 1, 1, 1, 3
+        assert _score(logits, truth, price, metric) == pytest.approx(value)
     scores, weights = np.array([1.0, -0.5, 0.2, -2.0]), np.array([0.75, 0.75, 0.25, 0.25])
 
     def loss(logits):
@@ -303,21 +288,14 @@ def from_csv(folder, name):
     return list(csv.DictReader(io.StringIO((folder / f"{name}.csv").read_text())))
 
 
-@pytest.fixture(scope="module")
-def tex_tables(paper_tex):
-    """The cells of the paper's tables without mark-up, row by row."""
-    tables = []
+def test_published_numbers_are_the_papers(paper_tex):
+    tables = []  # cells without mark-up, row by row
     for body in re.findall(r"\\begin\{tabular\}.*?\n(.*?)\\end\{tabular\}", paper_tex, re.DOTALL):
         body = re.sub(r"\\(multirow|multicolumn)\{[^}]*\}\{[^}]*\}\{([^}]*)\}", r"\2", body)
         body = re.sub(r"\\textbf\{([^}]*)\}", r"\1", body)
         body = re.sub(r"\\(Tstrut|Bstrut|hline|toprule|midrule|bottomrule)\b", "", body)
         tables.append([[cell.strip() for cell in line.split("&")] for line in body.split(r"\\") if line.strip()])
-    assert len(tables) == 3
-    return tables
-
-
-def test_published_numbers_are_the_papers(tex_tables, paper_tex):
-    first, second, (head, metrics, *third) = tex_tables
+    first, second, (head, metrics, *third) = tables
     means, spread = {line[0]: line[1:] for line in first if line[0]}, [line[1:] for line in first if not line[0]]
     for i, name in enumerate(("sim1", "sim2")):
         for j, weight in enumerate(RHS):

@@ -18,6 +18,7 @@ matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
 plt = pytest.importorskip("matplotlib.pyplot")
 
+TRAIN, NEW = (crcen.make_sim2(300, 3000, seed=seed) for seed in (1, 2))
 PATH = [CostRatio(c) for c in (2.0, 5.0, 10.0, 20.0)]
 
 
@@ -29,24 +30,14 @@ def _close():
 
 
 @pytest.fixture(scope="module")
-def rows():
-    return crcen.make_sim2(300, 3000, seed=1)
-
-
-@pytest.fixture(scope="module")
-def model(rows):
+def model():
     how = grouped(hidden=(), training_weighting="price", balance=True, random_state=0)
-    return CRCENClassifier(**how).fit(rows.X, rows.y)
+    return CRCENClassifier(**how).fit(TRAIN.X, TRAIN.y)
 
 
 @pytest.fixture(scope="module")
-def new():
-    return crcen.make_sim2(300, 3000, seed=2)
-
-
-@pytest.fixture(scope="module")
-def curve(model, new):
-    return ExpenseCurve.from_predictions(new.y, model.predict_proba(new.X)[:, 1], PATH, n_resamples=100)
+def curve(model):
+    return ExpenseCurve.from_predictions(NEW.y, model.predict_proba(NEW.X)[:, 1], PATH, n_resamples=100)
 
 
 def drawn(display):
@@ -60,21 +51,21 @@ def legend(display):
 
 
 @pytest.mark.parametrize("make", ["curve", "equation", "path", "correction"])
-def test_a_display_draws_on_the_axes_given(make, curve, model, new):
+def test_a_display_draws_on_the_axes_given(make, curve, model):
     _, ax = plt.subplots()
     display = drawn(
         {
             "curve": lambda: curve.plot(ax=ax),
-            "equation": lambda: KeyEquationDisplay.from_estimator(model, new.X, new.y, ax=ax),
+            "equation": lambda: KeyEquationDisplay.from_estimator(model, NEW.X, NEW.y, ax=ax),
             "path": lambda: WeightPathDisplay(curve.key_equations).plot(ax=ax),
-            "correction": lambda: CorrectionDisplay.from_estimator(model, new.X, new.y, ax=ax),
+            "correction": lambda: CorrectionDisplay.from_estimator(model, NEW.X, NEW.y, ax=ax),
         }[make]()
     )
     assert (display.ax_, display.figure_, len(plt.get_fignums())) == (ax, ax.figure, 1)
     assert "" not in (ax.get_xlabel(), ax.get_ylabel())
 
 
-def test_expense_curve_draws_points_intervals_noise_and_what_is_undefined_with_few_ticks(curve, model, new):
+def test_expense_curve_draws_points_intervals_noise_and_what_is_undefined_with_few_ticks(curve, model):
     display = drawn(curve.plot())
     points = display.ax_.containers[0].lines[0].get_ydata()
     np.testing.assert_allclose(points, [step.expense for step in curve.steps])
@@ -82,8 +73,8 @@ def test_expense_curve_draws_points_intervals_noise_and_what_is_undefined_with_f
     ends = np.array([segment[:, 1] for segment in bars.get_segments()])
     np.testing.assert_allclose(ends, curve.intervals)
     assert "one model" in display.ax_.get_title(loc="left")
-    q = model.weighted_proba(new.X)[:, 1]
-    display = drawn(ExpenseCurve.from_predictions(new.y, q, PATH, n_resamples=100).plot())
+    q = model.weighted_proba(NEW.X)[:, 1]
+    display = drawn(ExpenseCurve.from_predictions(NEW.y, q, PATH, n_resamples=100).plot())
     assert "expense, outside beyond noise, 95 % interval" in legend(display)
     y, p = [1, 1, 1, 0, 0, 0], [0.9, 0.4, 0.4, 0.1, 0.1, 0.1]
     prices = [CostRatio(c) for c in (0.5, 1, 2, 4)]
@@ -91,35 +82,35 @@ def test_expense_curve_draws_points_intervals_noise_and_what_is_undefined_with_f
     assert [text.get_text() for text in display.ax_.texts] == ["undefined: no row lies between the two thresholds"] * 2
     assert display.ax_.containers[0].lines[0].get_ydata()[0] == display.ax_.get_ylim()[0]  # a catch for nothing
     prices = [CostRatio(c) for c in np.geomspace(1, 50, 30)]
-    p = model.predict_proba(new.X)[:, 1]
-    display = drawn(ExpenseCurve.from_predictions(new.y, p, prices, n_resamples=20).plot())
+    p = model.predict_proba(NEW.X)[:, 1]
+    display = drawn(ExpenseCurve.from_predictions(NEW.y, p, prices, n_resamples=20).plot())
     assert len(display.ax_.get_xticks()) <= 9
 
 
-def test_key_equation_draws_means_and_what_the_equation_implies(model, rows, new):
-    display = drawn(KeyEquationDisplay.from_estimator(model, new.X, new.y))
-    q = model.weighted_proba(new.X)[:, 1]
+def test_key_equation_draws_means_and_what_the_equation_implies(model):
+    display = drawn(KeyEquationDisplay.from_estimator(model, NEW.X, NEW.y))
+    q = model.weighted_proba(NEW.X)[:, 1]
     verticals = [line.get_xdata()[0] for line in display.ax_.lines if len(line.get_xdata()) == 2]
-    equation = crcen.key_equation(new.y, q, model.weighting_)
+    equation = crcen.key_equation(NEW.y, q, model.weighting_)
     implied = equation.predicted_mean_neg, equation.predicted_mean_pos
     np.testing.assert_allclose(verticals, [equation.mean_neg, implied[0], equation.mean_pos, implied[1]])
     assert f"left side {equation.lhs:.3g}" in display.ax_.get_title(loc="left")
     shares = [patch.get_data().values for patch in display.ax_.patches]
     np.testing.assert_allclose([values.sum() for values in shares], 1.0)
-    trained = KeyEquationDisplay.from_estimator(model, rows.X, rows.y).equation
+    trained = KeyEquationDisplay.from_estimator(model, TRAIN.X, TRAIN.y).equation
     assert trained.mean_pos == pytest.approx(trained.predicted_mean_pos, abs=1e-9)
 
 
-def test_orientation_of_labels_does_not_matter(rows, new):
-    named = np.where(rows.y == 1, "fraud", "ok")
-    twin = CRCENClassifier(hidden=(), random_state=0).fit(rows.X, named)
-    display = KeyEquationDisplay.from_estimator(twin, new.X, np.where(new.y == 1, "fraud", "ok"))
+def test_orientation_of_labels_does_not_matter():
+    named = np.where(TRAIN.y == 1, "fraud", "ok")
+    twin = CRCENClassifier(hidden=(), random_state=0).fit(TRAIN.X, named)
+    display = KeyEquationDisplay.from_estimator(twin, NEW.X, np.where(NEW.y == 1, "fraud", "ok"))
     assert len(display.q_pos) == 300
     assert display.equation.mean_pos > display.equation.mean_neg
 
 
-def test_weight_path_law_goes_through_means_where_the_equation_holds(rows):
-    models = [CRCENClassifier(price, hidden=(), random_state=0).fit(rows.X, rows.y) for price in PATH]
+def test_weight_path_law_goes_through_means_where_the_equation_holds():
+    models = [CRCENClassifier(price, hidden=(), random_state=0).fit(TRAIN.X, TRAIN.y) for price in PATH]
     equations = [one.key_equation_ for one in models]
     display = drawn(WeightPathDisplay(equations).plot())
     law_pos, law_neg, pos, neg = (line.get_xydata() for line in display.ax_.lines[:4])
@@ -129,8 +120,8 @@ def test_weight_path_law_goes_through_means_where_the_equation_holds(rows):
         WeightPathDisplay(equations[::-1])
 
 
-def test_correction_display_moves_the_stated_and_never_the_observed(model, new):
-    display = drawn(CorrectionDisplay.from_estimator(model, new.X, new.y))
+def test_correction_display_moves_the_stated_and_never_the_observed(model):
+    display = drawn(CorrectionDisplay.from_estimator(model, NEW.X, NEW.y))
     after, before = (container.lines[0] for container in display.ax_.containers)
     np.testing.assert_allclose(after.get_ydata(), before.get_ydata())
     assert (before.get_xdata() > after.get_xdata()).all()
@@ -173,11 +164,11 @@ def test_without_matplotlib_the_extra_is_named(curve, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["net_benefit", "cost", "brier", "gains", "lift"])
-def test_curves_of_decisions_draw_models_beside_no_model(kind, model, new):
-    p = model.predict_proba(new.X)[:, 1]
-    display = drawn(DecisionCurveDisplay.from_predictions(new.y, {"ours": p, "squared": p**2}, kind=kind))
+def test_curves_of_decisions_draw_models_beside_no_model(kind, model):
+    p = model.predict_proba(NEW.X)[:, 1]
+    display = drawn(DecisionCurveDisplay.from_predictions(NEW.y, {"ours": p, "squared": p**2}, kind=kind))
     assert {label.partition(",")[0] for label in legend(display)} >= {"ours", "squared"}
-    one = drawn(DecisionCurveDisplay.from_estimator(model, new.X, new.y, kind=kind))
+    one = drawn(DecisionCurveDisplay.from_estimator(model, NEW.X, NEW.y, kind=kind))
     (line,) = [line for line in one.ax_.lines if line.get_label() in ("model", "model, as stated")]
     (same,) = [line for line in display.ax_.lines if line.get_label() in ("ours", "ours, as stated")]
     np.testing.assert_allclose(line.get_ydata(), same.get_ydata())
