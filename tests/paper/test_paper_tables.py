@@ -178,12 +178,6 @@ def test_networks_are_scored_at_the_price_of_their_method(data, protocol, monkey
         assert (found["score"] > 0) == alarms, name
 
 
-def answering(scores):
-    """A fitted method with given scores."""
-    proba = np.column_stack([expit(-scores), expit(scores)])
-    return SimpleNamespace(decision_function=lambda X: scores, predict_proba=lambda X: proba)
-
-
 def test_scores_by_hand():
     logits, truth = np.array([2.0, -1.0, 0.5, -3.0, -3.0, -3.0]), np.array([1, 1, 0, 0, 0, 0])
     y, price = np.array([1, 1, 0, 0]), crcen.resolve("balanced", 1, 3)  # λ = ¾
@@ -195,7 +189,9 @@ def test_scores_by_hand():
         return (weights * np.log1p(np.exp(-np.where(y == 1, logits, -logits)))).sum() / weights.sum()
 
     def found(given, **tuning):
-        return _model_score(answering(given), Tuning(**tuning), y, y, price, "weighted_log_loss")
+        proba = np.column_stack([expit(-given), expit(given)])
+        model = SimpleNamespace(decision_function=lambda X: given, predict_proba=lambda X: proba)
+        return _model_score(model, Tuning(**tuning), y, y, price, "weighted_log_loss")
 
     assert found(scores, is_natural=True) == pytest.approx(-loss(scores + np.log(3)))
     # Without log-odds the scale is free, and the zero is not.

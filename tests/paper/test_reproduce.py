@@ -219,8 +219,8 @@ def test_claims_by_hand():
         assert judged(scores(**values))[claim][0] == verdict
 
 
-def rows_of(run, name):
-    return [json.loads(line) for line in (run.folder / name / "rows.jsonl").read_text().splitlines()]
+def rows_of(folder, name):
+    return [json.loads(line) for line in (folder / name / "rows.jsonl").read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -240,12 +240,12 @@ def readings(tmp_path_factory):
 
 @pytest.mark.parametrize("reading", ["2019", "scikit-learn"])
 def test_every_cell_is_selected_by_its_own_metric(readings, reading):
-    (chosen,) = rows_of(readings[reading], "selection")  # replaced methods have no search
+    (chosen,) = rows_of(readings[reading].folder, "selection")  # replaced methods have no search
     best = {}
     for metric, table in (("f1", chosen["grid"]), ("g_mean", chosen["g_mean"]["grid"])):
         best[metric] = max(table, key=lambda one: one["score"])
     assert (chosen["hidden"], chosen["l2"]) == (best["f1"]["hidden"], best["f1"]["l2"])
-    row = next(row for row in rows_of(readings[reading], "table3") if row["method"] == "crcen")
+    row = next(row for row in rows_of(readings[reading].folder, "table3") if row["method"] == "crcen")
     assert (row["g_mean_hidden"], row["g_mean_l2"]) == (best["g_mean"]["hidden"], best["g_mean"]["l2"])
     data = crcen.load_dataset("abalone")
     split = splits(data, read_settings(False, None, reading)["protocol"] | {"splits": 1})[0]
@@ -261,7 +261,7 @@ def test_every_cell_is_selected_by_its_own_metric(readings, reading):
 
 def test_methods_of_a_reading_are_those_of_their_libraries(readings):
     for run in readings.values():
-        row = next(row for row in rows_of(run, "table3") if row["method"] == "rusboost")
+        row = next(row for row in rows_of(run.folder, "table3") if row["method"] == "rusboost")
         assert row["estimators"] == 50
     forest = READINGS["2019"]["balanced_rf"](random_state=0)
     assert (forest.bootstrap, forest.replacement, forest.sampling_strategy) == (True, False, "auto")
@@ -472,11 +472,8 @@ def test_finished_run_computes_nothing(folders, monkeypatch):
 
 @pytest.mark.parametrize("part", [*TABLES, "selection"])
 def test_stopped_run_ends_with_the_same_rows_tables_and_figure(folders, part):
-    def rows_of(folder):
-        lines = (folder / part / "rows.jsonl").read_text().splitlines()
-        return [{k: v for k, v in json.loads(line).items() if not k.endswith("seconds")} for line in lines]
-
-    assert rows_of(folders[0]) == rows_of(folders[1])
+    both = ([{k: v for k, v in row.items() if "seconds" not in k} for row in rows_of(one, part)] for one in folders)
+    assert next(both) == next(both)
     names = [f"{name}.{suffix}" for name in TABLES.get(part, ()) for suffix in ("md", "csv")]
     for name in [*names, *(("figure1.svg", "figure1.png") if part == "figure1" else ())]:
         one, other = ((folder / part / name).read_bytes() for folder in folders)

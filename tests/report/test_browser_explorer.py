@@ -1,7 +1,5 @@
 """Pages in a real browser: figures are those of decisions made row by row; goals, curves, costs, the monitor."""
 
-import math
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -79,24 +77,12 @@ def check_figures(browser, y, p, price, miss, alarm, weights=None):
     tp, fp = weights[alarms & (y == 1)].sum(), weights[alarms & (y == 0)].sum()
     n_pos, total = weights[y == 1].sum(), weights.sum()
     shown = browser.run(FIGURES)
-    wanted = {
-        "out-tp": tp,
-        "out-fn": n_pos - tp,
-        "out-fp": fp,
-        "out-recall": tp / n_pos,
-        "out-precision": tp / (tp + fp) if tp + fp else math.nan,
-        "out-alarms": 1000 * (tp + fp) / total,
-        "out-cost-here": (n_pos - tp) * miss + fp * alarm,
-        "out-cost": 1000 * ((n_pos - tp) * miss + fp * alarm) / total,
-    }
+    missed, cost = n_pos - tp, (n_pos - tp) * miss + fp * alarm
+    wanted = {"tp": tp, "fn": missed, "fp": fp, "recall": tp / n_pos, "alarms": 1000 * (tp + fp) / total}
+    wanted |= {"precision": tp / (tp + fp) if tp + fp else None, "cost-here": cost, "cost": 1000 * cost / total}
     for name, value in wanted.items():
-        got = shown[name]
-        assert (got is None and math.isnan(value)) or got == pytest.approx(value, abs=1e-9), name
-    check_expense(browser, y, p, weights)
-
-
-def check_expense(browser, y, p, weights):
-    """The expense is that of the rows that flip inside the bracket shown."""
+        assert shown[f"out-{name}"] == (None if value is None else pytest.approx(value, abs=1e-9)), name
+    # The expense is that of the rows that flip inside the bracket shown.
     shown = browser.run("({...document.querySelector('#out-bracket').dataset})")
     low, high = float(shown["low"]), float(shown["high"])
     flips = (p > 1 / (1 + high)) & ~(p > 1 / (1 + low))

@@ -226,10 +226,6 @@ def shown(browser, selector, seconds=120):
     assert browser.run("document.querySelector('#message').textContent") == ""
 
 
-def commands(browser):
-    return browser.run("[...document.querySelectorAll('pre.command[data-step]')].map((one) => one.textContent)")
-
-
 UNLABELLED = """[...document.querySelectorAll('input, select, button, iframe, progress')].filter((one) =>
   !(one.labels && one.labels.length) && !one.getAttribute('aria-label') && !one.getAttribute('aria-labelledby') &&
   !one.textContent.trim() && !one.title).map((one) => one.outerHTML)"""
@@ -280,7 +276,7 @@ def test_from_file_to_scored_rows(start, chromium, tmp_path, kind):
     browser.wait_until("document.querySelector('#saved-place').textContent.startsWith('Saved as')")
     browser.choose_file("#monitor-file", tmp_path / f"new.{suffix}")
     shown(browser, "#monitored")
-    assert commands(browser) == [
+    assert browser.run("[...document.querySelectorAll('pre.command[data-step]')].map((one) => one.textContent)") == [
         f"crcen look cases.{suffix} --target {target}",
         f"{first}crcen fit cases.{suffix} --target {target} {price} --quick --out model.crcen --report report.html",
         f"crcen predict model.crcen new.{suffix} --out scored.csv --all-columns",
