@@ -174,8 +174,9 @@ class Metrics:
     def __init__(self, models: Sequence[str], path: Path | None = None, worker: int = 0, n_workers: int = 1) -> None:
         self._models = list(models)
         shape = (n_workers, _N_REQUESTS + len(_ROWS) * len(self._models))
-        mode = "r+" if path is not None and path.exists() else "w+"
-        self._all = np.zeros(shape) if path is None else np.memmap(path, np.float64, mode, shape=shape)
+        self._all = np.zeros(shape)
+        if path is not None:
+            self._all = np.memmap(path, np.float64, "r+" if path.exists() else "w+", shape=shape)
         self._own = self._all[worker]
 
     def request(self, status: int, seconds: float) -> None:
