@@ -38,12 +38,10 @@ _CURRENCY = re.compile(rf".*[{_SYMBOLS}]|(?i:{_CODES})")
 _MARKS = ((".", ""), (".", ","), (",", ""), (",", "."), (".", " "), (".", "'"), (",", " "), (",", "'"))
 # Fewer of some distinct cells look like numbers: no need to look at all of them.
 _GLANCE, _ENOUGH = 200, 0.5
-# A numeric column may hold this number of other cells, at least one.
-_MOST_ODD = 0.01
-_FEWEST_ROWS = 20
+# A numeric column may hold this share of other cells, and one if it has so many rows.
+_MOST_ODD, _FEWEST_ROWS = 0.01, 20
 # Of its cells, for a column that is nearly one of numbers.
 _MOSTLY = 0.8
-_DAY = 86_400.0
 _NUMBER = r"^[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?$"
 # Words that dates may hold: letters of ISO 8601 and of clocks, endings of ordinals, months and days.
 _DATE_WORD = re.compile(
@@ -550,7 +548,7 @@ class ColumnCells:
         if form not in self._parts:
             dates = as_dates(self.series, form)
             found = {
-                "days": (dates - pd.Timestamp("1970-01-01", tz="UTC")).dt.total_seconds() / _DAY,
+                "days": (dates - pd.Timestamp("1970-01-01", tz="UTC")).dt.total_seconds() / 86_400.0,
                 "month": dates.dt.month,
                 "day": dates.dt.day,
                 "weekday": dates.dt.day_of_week,

@@ -49,7 +49,6 @@ _WORDS = [{"true", "false"}, {"yes", "no"}, {"t", "f"}, {"y", "n"}]
 ODD_KINDS = ("unseen", "unreadable", "missing", "clipped")
 # A cell as numbers, and what is odd about it, or nothing.
 Read: TypeAlias = tuple[Sequence[float], str]
-_LARGEST_INTEGER = 2**53
 _NUMBER = re.compile(r"\s*[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?\s*")
 _ISO_TIME = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?)?")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -192,7 +191,7 @@ class NumberColumn(Column):
         return self._filled(clipped[:, None], self.fill, was_there, np.nan_to_num(values - clipped))
 
     def _encode_cell(self, cell: Cell) -> Read:
-        is_exact = type(cell) is int and abs(cell) <= _LARGEST_INTEGER
+        is_exact = type(cell) is int and abs(cell) <= 2**53
         if is_exact or (type(cell) is str and self.notation == PLAIN and _NUMBER.fullmatch(cell)):
             cell = float(cell)
         if cell is not None and type(cell) is not float:
@@ -361,11 +360,9 @@ class TextColumn(Column):
 
 
 def _ngram_counts(texts: Series, known: Sequence[str] = ()) -> tuple[Any, Any, NDArray[np.object_]]:
-    """How often each word occurs in each text and each n-gram in each word, (n, words) and (words, n-grams); n-grams.
-
-    A space stands at both ends of a word. Products with the two matrices in turn are much cheaper than with their
-    product, since a text has far fewer words than n-grams.
-    """
+    """Counts of words in texts and of n-grams in words, (n, words) and (words, n-grams), and the n-grams."""
+    # A text has far fewer words than n-grams, so both matrices in turn are much cheaper than their product. A space
+    # stands at both ends of a word.
     from scipy.sparse import csr_matrix
 
     split = pc.utf8_split_whitespace(as_arrow(texts))
@@ -395,10 +392,8 @@ def _tf_idf(texts: Any, words: Any, idf: Array) -> tuple[Any, Any]:
 
 
 def _main_directions(texts: Any, words: Any, seed: int) -> Array:
-    """The first right singular vectors of ``texts @ words``, (n-grams, parts), as `randomized_svd` of scikit-learn.
-
-    Unlike that, it factorises no matrix with a row for each text, which would take most of the time.
-    """
+    """The first right singular vectors of ``texts @ words``, (n-grams, parts), as scikit-learn's `randomized_svd`."""
+    # Unlike that, it factorises no matrix with a row for each text, which would take most of the time.
     from scipy.linalg import lu
     from threadpoolctl import threadpool_limits
 

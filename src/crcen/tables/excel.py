@@ -193,11 +193,8 @@ def _column(cells: list[Cell]) -> Series:
         return pd.Series(cells, dtype=bool)
     if kinds <= {datetime.date, datetime.datetime}:
         return pd.to_datetime(pd.Series(cells, dtype=object), errors="coerce")
-    return pd.Series([None if cell is None else _text(cell) for cell in cells], dtype="str")
-
-
-def _text(cell: Cell) -> str:
-    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
+    texts = [int(cell) if isinstance(cell, float) and cell.is_integer() else cell for cell in cells]
+    return pd.Series([None if cell is None else str(cell) for cell in texts], dtype="str")
 
 
 # -- safety ------------------------------------------------------------------------------------------------------------

@@ -44,8 +44,7 @@ _FEWEST_ROWS, _FEWEST_SEEN, _SMALLEST_EXCESS, _Z = 20, 5, 0.02, 4.5
 class Recognition:
     """How many rows were training rows: "seen" if more than chance allows, "new", or "unknown".
 
-    ``n_seen`` is estimated, ``n_expected`` expected since rows repeat; ``shares`` are by class, if duplication depends
-    on it.
+    ``n_seen`` is estimated, ``n_expected`` expected as rows repeat; ``shares`` by class, if duplication depends on it.
     """
 
     n_rows: int

@@ -321,10 +321,7 @@ class _Ranked:
             yield (k,), scores
 
     def _pair_areas(self, scores: Array) -> Array:
-        """How often a row of each known class has a higher score than one of each class, ties by half.
-
-        From the scores of several rankings, (rankings, n); returns (rankings, known classes, classes).
-        """
+        """How often rows of a known class outscore those of each class, ties by half: (rankings, known, classes)."""
         totals = np.bincount(self.y, self.weights)
         order = np.argsort(scores, axis=1)
         ranked = np.take_along_axis(scores, order, axis=1)
