@@ -35,8 +35,7 @@ def test_reasons_are_of_the_tables_columns_and_in_its_units(model):
     found = model.reasons(FRAME[:50])
     assert list(found.columns) == list(FRAME.columns)
     column = {name: found.cells[:, j].tolist() for j, name in enumerate(found.columns)}
-    assert column["balance"][0] == f"{FRAME.balance[0]:,.0f}"
-    assert column["price"][0] == FRAME.price[0]
+    assert (column["balance"][0], column["price"][0]) == (f"{FRAME.balance[0]:,.0f}", FRAME.price[0])
     assert column["region"][:5] == FRAME.region[:5].tolist()
     assert column["since"][0].startswith(str(FRAME.since[0].date()))
     assert [cell == "missing" for cell in column["age"]] == FRAME.age[:50].isna().tolist()
