@@ -1,7 +1,7 @@
 """Data larger than memory: rows a second, peak memory, and what is lost to the true posterior.
 
     python -m bench.speed.scale [--rows 1 4 16] [--family smooth tree] [--folder DIR] [--only NAME ...]
-    python -m bench.speed.scale --memory [--rows 2 20] [--encoding standard steps]
+    python -m bench.speed.scale --memory [--rows 2 20]
 
 Sizes and families do not depend on each other: on a machine that is not free for long, run them one by one and append
 what they print.
@@ -9,14 +9,14 @@ what they print.
 Writes millions of rows of `crcen.make_rare_events` (30 columns, one positive in 101) as Parquet into a temporary folder
 and lets each contender learn from them in a process of its own:
 
-- ``stream``: `crcen.fit_stream`, 64 hidden units, 2 epochs, at λ = ½; at a budget of 20; and with ``encoding="steps"``;
+- ``stream``: `crcen.fit_stream`, 64 hidden units, 2 epochs, at λ = ½ and at a budget of 20;
 - ``in memory``: the same loop over one tensor that holds all rows, not balanced, to see what reading costs an epoch;
 - ``LightGBM`` on rows in memory, ``XGBoost`` on external memory, ``MLPClassifier.partial_fit`` batch by batch: each for
   as long as ``stream`` took in the same run, reading included, both cores; and LightGBM for five times as long.
 
 Rows a second are those of the epochs. Memory is the peak resident set less that after the imports. Excess log loss is
 the mean Kullback-Leibler divergence from the true posterior on 200,000 new rows. With ``--memory`` only ``stream``
-runs, for one epoch, with each encoding that is named.
+runs, for one epoch.
 """
 
 import argparse
@@ -34,7 +34,7 @@ import numpy as np
 COLUMNS, RATIO, HIDDEN, EPOCHS, BATCH = 30, 100.0, 64, 2, 1024
 NEW_ROWS = 200_000
 Outcome = tuple[dict[str, float], Callable[[np.ndarray], np.ndarray]]
-OURS = ("stream", "stream, budget 20", "stream, steps", "in memory")
+OURS = ("stream", "stream, budget 20", "in memory")
 CONTENDERS = (*OURS, "LightGBM", "LightGBM, 5 x", "XGBoost", "MLPClassifier")
 
 
@@ -74,7 +74,7 @@ def row_batches(folder: str):
 # -- contenders: each gives seconds or sizes by name, and a function from rows to probabilities ----------------------
 
 
-def run_stream(folder: str, epochs: int, budget: float | None = None, **changes) -> Outcome:
+def run_stream(folder: str, epochs: int, budget: float | None = None) -> Outcome:
     """`fit_stream`."""
     import pandas as pd
 
@@ -91,7 +91,7 @@ def run_stream(folder: str, epochs: int, budget: float | None = None, **changes)
 
     StreamRun.train = timed
     schedule = crcen.Schedule(batch_size=BATCH)
-    settings = {"hidden": (HIDDEN,), "schedule": schedule, "random_state": 0, "device": "cpu", **changes}
+    settings = {"hidden": (HIDDEN,), "schedule": schedule, "random_state": 0, "device": "cpu"}
     model = crcen.fit_stream(folder, "y", crcen.Budget(budget) if budget else None, epochs=epochs, **settings)
     stages["residual"] = model.key_equation_.residual
     return stages, lambda X: model.predict_proba(pd.DataFrame(X, columns=column_names()))[:, 1]
@@ -102,9 +102,8 @@ def run_in_memory(folder: str, epochs: int) -> Outcome:
     import torch
 
     from crcen import Schedule
-    from crcen.scale.plan import make_plan
-    from crcen.scale.sources import open_source
-    from crcen.scale.stream import settle_penalty, streamed_model, survey_source
+    from crcen.scale.sources import open_source, survey_source
+    from crcen.scale.stream import make_plan, settle_penalty, streamed_model
     from crcen.training.device import reproducible_arithmetic
     from crcen.training.network import NetworkGroup
     from crcen.training.stream import Batch, cut_evenly
@@ -221,7 +220,6 @@ def child(name: str, folder: str, family: str, epochs: int, seconds: float) -> N
         runs = {
             "stream": lambda: run_stream(folder, epochs),
             "stream, budget 20": lambda: run_stream(folder, epochs, budget=20.0),
-            "stream, steps": lambda: run_stream(folder, epochs, encoding="steps"),
             "in memory": lambda: run_in_memory(folder, epochs),
             "LightGBM": lambda: run_lightgbm(folder, seconds),
             "LightGBM, 5 x": lambda: run_lightgbm(folder, 5.0 * seconds),
@@ -280,22 +278,21 @@ def compare(millions: float, family: str, home: str | None, names: list[str]) ->
         print(f"load average {os.getloadavg()[0]:.1f} at the end\n", flush=True)
 
 
-def memory(millions: float, home: str | None, encodings: list[str]) -> None:
+def memory(millions: float, home: str | None) -> None:
     """Peak memory of one streamed epoch."""
     import crcen
 
     with tempfile.TemporaryDirectory(dir=home) as place:
         folder = Path(place) / "rows"
         crcen.make_rare_events(round(millions * 1_000_000), COLUMNS, RATIO, path=folder)
-        for encoding in encodings:
-            found = run("stream, steps" if encoding == "steps" else "stream", folder, "smooth", 1, 0.0)
-            if found is not None:
-                print(
-                    f"{millions:g} million rows x {COLUMNS}, {encoding} encoding: peak memory growth "
-                    f"{found['growth']:.0f} MB, {found['seconds']:.0f} s for one epoch, count and balance included; "
-                    f"residual {found['residual']:.1e}",
-                    flush=True,
-                )
+        found = run("stream", folder, "smooth", 1, 0.0)
+        if found is not None:
+            print(
+                f"{millions:g} million rows x {COLUMNS}: peak memory growth {found['growth']:.0f} MB, "
+                f"{found['seconds']:.0f} s for one epoch, count and balance included; "
+                f"residual {found['residual']:.1e}",
+                flush=True,
+            )
 
 
 def main() -> None:
@@ -306,7 +303,6 @@ def main() -> None:
     parser.add_argument("--folder", help="where to put the rows meanwhile")
     parser.add_argument("--only", nargs="+", default=list(CONTENDERS), choices=CONTENDERS)
     parser.add_argument("--memory", action="store_true")
-    parser.add_argument("--encoding", nargs="+", default=["standard"], choices=["standard", "steps"])
     for hidden, kind in (("--child", str), ("--epochs", int), ("--seconds", float)):
         parser.add_argument(hidden, type=kind, help=argparse.SUPPRESS)
     told = parser.parse_args()
@@ -316,7 +312,7 @@ def main() -> None:
     if told.memory:
         print(machine(), flush=True)
         for millions in told.rows or [2.0, 20.0]:
-            memory(millions, told.folder, told.encoding)
+            memory(millions, told.folder)
     else:
         for millions in told.rows or [1.0, 4.0, 16.0]:
             for family in told.family:

@@ -1,7 +1,7 @@
 """Values for JSON, installed versions, and text for terminals."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import make_dataclass
 
 import numpy as np
 import pytest
@@ -13,12 +13,6 @@ from crcen._support.values import json_value
 from crcen.exceptions import MissingExtra
 
 
-@dataclass
-class Point:
-    x: float
-    y: object
-
-
 def test_every_value_becomes_one_that_json_takes():
     value = {
         1: np.float32(0.5),
@@ -26,7 +20,7 @@ def test_every_value_becomes_one_that_json_takes():
         "array": np.array([[1, 2], [3, 4]]),
         "labels": np.array(["a", None], dtype=object),
         "yes": np.bool_(True),
-        "point": Point(2.0, (np.int64(3), "text")),
+        "record": make_dataclass("Point", ("x", "y"))(2.0, (np.int64(3), "text")),
     }
     assert json.loads(json.dumps(json_value(value), allow_nan=False)) == {
         "1": 0.5,
@@ -34,11 +28,9 @@ def test_every_value_becomes_one_that_json_takes():
         "array": [[1, 2], [3, 4]],
         "labels": ["a", None],
         "yes": True,
-        "point": {"x": 2.0, "y": [3, "text"]},
+        "record": {"x": 2.0, "y": [3, "text"]},
     }
-
-
-def test_whole_numbers_are_shortened_on_request_where_nothing_is_lost():
+    # Whole numbers are shortened on request where nothing is lost.
     assert json.dumps(json_value([3.0, 0.5, 1e300], shorten=True)) == "[3, 0.5, 1e+300]"
     assert json.dumps(json_value(3.0)) == "3.0"
 
@@ -54,11 +46,9 @@ def test_what_is_installed_and_cannot_be_imported_is_not_called_missing(tmp_path
     (tmp_path / "half_there.py").write_text("import no_such_dependency")
     (tmp_path / "too_old.py").write_text("from json import no_such_name")
     monkeypatch.syspath_prepend(tmp_path)
-    words = "half_there is installed but cannot be imported .*no_such_dependency"
-    with pytest.raises(MissingExtra, match=words):
-        need("half_there", "tables")
-    with pytest.raises(MissingExtra, match=r"too_old is installed but cannot be imported .*no_such_name"):
-        need("too_old", "tables")
+    for module, missing in (("half_there", "no_such_dependency"), ("too_old", "no_such_name")):
+        with pytest.raises(MissingExtra, match=f"{module} is installed but cannot be imported .*{missing}"):
+            need(module, "tables")
 
 
 def test_a_terminal_gets_nothing_to_obey():

@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from attacked import MEMORY
-from forging import bitten, forged, mutated, parts, places, signed
+from forging import MEMORY, bitten, forged, mixed_rows, mutated, parts, places, signed
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
@@ -24,23 +23,15 @@ from crcen.exceptions import CrcenError, DataUnavailable
 
 RNG = np.random.default_rng(0)
 N = 300
-ROWS = pd.DataFrame(
-    {
-        "x": np.where(RNG.random(N) < 0.1, np.nan, RNG.normal(size=N)),
-        "c": RNG.choice(["a", "b", "c"], N),
-        "b": RNG.random(N) < 0.5,
-        "when": pd.date_range("2024-01-01", periods=N, freq="5h").strftime("%Y-%m-%d %H:%M"),
-        "note": [f"{word} number {i}" for i, word in enumerate(RNG.choice(["red", "green", "blue"], N))],
-    }
-)
+ROWS = mixed_rows(RNG.normal(size=N), RNG.random(N) < 0.1, RNG)
+LABELS = np.where(ROWS["x"].fillna(0) + RNG.normal(size=N) > 1, "yes", "no")
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """The content of an honest file."""
-    y = np.where(ROWS["x"].fillna(0) + RNG.normal(size=N) > 1, "yes", "no")
     network = CRCENClassifier(Budget(5), hidden=(3,), n_members=2, max_epochs=2, random_state=0)
-    model = TableClassifier(estimator=network, random_state=0).fit(ROWS, pd.Series(y, name="bad"))
+    model = TableClassifier(estimator=network, random_state=0).fit(ROWS, pd.Series(LABELS, name="bad"))
     return save(model, tmp_path_factory.mktemp("whole") / "m").read_bytes()
 
 
@@ -49,8 +40,7 @@ def pipeline(tmp_path_factory):
     """The content of an honest file with parts of scikit-learn."""
     numbers = make_pipeline(SimpleImputer(add_indicator=True), StandardScaler())
     columns = ColumnTransformer([("n", numbers, ["x"]), ("c", OneHotEncoder(drop="first"), ["c"])], sparse_threshold=1)
-    y = np.where(ROWS["x"].fillna(0) + RNG.normal(size=N) > 1, "yes", "no")
-    model = PosteriorCorrection(make_pipeline(columns, LogisticRegression(class_weight="balanced"))).fit(ROWS, y)
+    model = PosteriorCorrection(make_pipeline(columns, LogisticRegression(class_weight="balanced"))).fit(ROWS, LABELS)
     return save(model, tmp_path_factory.mktemp("pipeline") / "m").read_bytes()
 
 
@@ -114,7 +104,6 @@ def test_unknown_types_are_refused_by_name(whole, tmp_path, name):
         ("CRCENClassifier", "n_features_in_", 10**12),
         ("CRCENClassifier", "n_features_in_", 3_000_000),
         ("CRCENClassifier", "coefs_", [None]),
-        ("CRCENClassifier", "random_state", {"random_state": ["MT19937", [1] * 624, 10**6, 0, 0.0]}),
         ("CRCENClassifier", "unknown_", 1),
         ("TableClassifier", "fingerprints", 1),
         ("Labels", "unknown", 1),
@@ -143,7 +132,6 @@ def test_states_that_no_model_has_are_refused(request, tmp_path, name, attribute
 
 def test_every_byte_belongs_to_one_array(whole, tmp_path):
     """Offsets cannot be stated: an array takes the bytes after the previous one, and none may be left."""
-    manifest, tree, data = parts(whole)
     for change in (lambda one: [*one, 0], lambda one: [one[0], [1]]):
         manifest, tree, data = parts(whole)
         inside, key = next((one, key) for one, key in places(tree) if key == "array")
@@ -239,7 +227,7 @@ def test_several_hundred_forged_files_under_limits(whole, pipeline, tmp_path):
     for name, content in bombs(whole):
         (tmp_path / f"bomb {name}.crcen").write_bytes(content)
     done = subprocess.run(
-        [sys.executable, Path(__file__).with_name("attacked.py"), tmp_path], capture_output=True, text=True, check=False
+        [sys.executable, Path(__file__).with_name("forging.py"), tmp_path], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     found = [json.loads(line) for line in done.stdout.splitlines()]

@@ -9,6 +9,8 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from forging import mixed_rows
+from sklearn import preprocessing
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import RandomForestClassifier
@@ -17,33 +19,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import make_scorer
 from sklearn.model_selection import StratifiedGroupKFold
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import (
-    FunctionTransformer,
-    MinMaxScaler,
-    OneHotEncoder,
-    OrdinalEncoder,
-    PolynomialFeatures,
-    RobustScaler,
-    StandardScaler,
-)
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
 import crcen
-from crcen import (
-    Budget,
-    CostMatrix,
-    CRCENClassifier,
-    CRCENClassifierCV,
-    CSMLPClassifier,
-    InvalidInput,
-    InvalidParameter,
-    PosteriorCorrection,
-    TableClassifier,
-    TimeSplit,
-    load,
-    model_info,
-    save,
-)
-from crcen.exceptions import DataUnavailable
+from crcen import Budget, CRCENClassifier, CRCENClassifierCV, PosteriorCorrection, TableClassifier, load, save
+from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
 from crcen.files import model_file
 from crcen.paper.estimators import MovedThresholdClassifier
 from grouped_settings import grouped
@@ -51,20 +31,11 @@ from grouped_settings import grouped
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(400, 3))
 Y = np.where(X[:, 0] + 0.5 * RNG.normal(size=400) > 1.2, "yes", "no")
-FRAME = pd.DataFrame(
-    {
-        "x": np.where(X[:, 1] > 1, np.nan, X[:, 0]),
-        "c": RNG.choice(["a", "b", "c"], 400),
-        "b": RNG.random(400) < 0.5,
-        "when": pd.date_range("2024-01-01", periods=400, freq="5h").strftime("%Y-%m-%d %H:%M"),
-        "note": [f"{word} number {i}" for i, word in enumerate(RNG.choice(["red", "green", "blue"], 400))],
-        "empty": None,
-    }
-)
+FRAME = mixed_rows(X[:, 0], X[:, 1] > 1, RNG).assign(empty=None)
 SMALL = {"hidden": (3,), "l2": 1e-2, "max_epochs": 2, "random_state": 0}
 THREE = np.array(["low", "middle", "high"])[(X[:, 0] > 0).astype(int) + (X[:, 0] > 1.2)]
 WEIGHTS = {"low": 1.0, "middle": 3.0, "high": 10.0}
-REVIEW = CostMatrix(np.column_stack([10.0 * (1 - np.eye(3)), np.ones(3)]), actions=["review"])
+REVIEW = crcen.CostMatrix(np.column_stack([10.0 * (1 - np.eye(3)), np.ones(3)]), actions=["review"])
 
 
 def network():
@@ -89,17 +60,16 @@ BINARY = [
     CRCENClassifier({"yes": 3, "no": 1}, **grouped(encoding="piecewise", probability="isotonic", **SMALL)),
     CRCENClassifierCV([crcen.Alpha(1), crcen.Alpha(2)], **grouped(training_weighting="price", **ENCODINGS, **SMALL)),
     CRCENClassifierCV(crcen.Lam(0.8), **grouped(cv=StratifiedGroupKFold(2), scoring="f1", **SMALL)),
-    CRCENClassifierCV(crcen.CostRatio(4), **grouped(cv=TimeSplit(2), **SMALL)),
-    CSMLPClassifier(None, **grouped(**SMALL)),
+    CRCENClassifierCV(crcen.CostRatio(4), **grouped(cv=crcen.TimeSplit(2), **SMALL)),
+    crcen.CSMLPClassifier(None, **grouped(**SMALL)),
     MovedThresholdClassifier(Budget(5), **grouped(**SMALL)),
-    CRCENClassifier(Budget(5), **grouped(**{**SMALL, "random_state": np.random.RandomState(0)})),
 ]
 MULTICLASS = [
     CRCENClassifier(WEIGHTS, **SMALL),
     CRCENClassifier(np.array([1.0, 2.0, 3.0]), **grouped(**SMALL, balance="oof", probability="temperature")),
     CRCENClassifier(REVIEW, **SMALL),
     CRCENClassifierCV(WEIGHTS, encoding="standard", cv=2, n_members=1, **SMALL),
-    CSMLPClassifier(**SMALL),
+    crcen.CSMLPClassifier(**SMALL),
     MovedThresholdClassifier(WEIGHTS, **SMALL),
 ]
 
@@ -110,7 +80,7 @@ MULTICLASS = [
     ids=lambda value: type(value).__name__,
 )
 def test_loaded_models_equal_the_saved_ones(model, labels, tmp_path):
-    has_groups = isinstance(getattr(model, "cv", None), TimeSplit | StratifiedGroupKFold)
+    has_groups = isinstance(getattr(model, "cv", None), crcen.TimeSplit | StratifiedGroupKFold)
     options = {"groups": np.arange(400) // 4} if has_groups else {}
     model.fit(X, labels, **options)
     found = load(save(model, tmp_path / "m"))
@@ -119,12 +89,10 @@ def test_loaded_models_equal_the_saved_ones(model, labels, tmp_path):
         np.testing.assert_array_equal(getattr(found, method)(X), getattr(model, method)(X))
     assert str(found.weighting_) == str(model.weighting_)
     assert str(found.key_equation_) == str(model.key_equation_)
-    assert {name: type(value) for name, value in found.get_params().items()} == {
-        name: type(value) for name, value in model.get_params().items()
-    }
-    info = model_info(tmp_path / "m")
-    assert info.classes == sorted(set(labels))
-    assert info.positive == ("yes" if labels is Y else None)
+    ours, theirs = ({name: type(value) for name, value in one.get_params().items()} for one in (found, model))
+    assert ours == theirs
+    info = crcen.model_info(tmp_path / "m")
+    assert (info.classes, info.positive) == (sorted(set(labels)), "yes" if labels is Y else None)
     if labels is THREE and model.weighting is WEIGHTS:
         assert info.weighting["class_weights"] == [10.0, 1.0, 3.0]
         assert info.weighting["class_counts"] == [float((label == THREE).sum()) for label in info.classes]
@@ -161,7 +129,7 @@ def prepared(last):
         (PosteriorCorrection(TableClassifier(estimator=network(), random_state=0)), FRAME),
         (prepared(LogisticRegression()), MIXED),
         (prepared(network()), MIXED),
-        (make_pipeline(RobustScaler(), MinMaxScaler(), network()), X),
+        (make_pipeline(preprocessing.RobustScaler(), preprocessing.MinMaxScaler(), network()), X),
         (make_pipeline(make_pipeline(StandardScaler()), "passthrough", LogisticRegression()), X),
         (make_pipeline(OneHotEncoder(drop="if_binary"), LogisticRegression()), FRAME[["c", "b"]]),
         (make_pipeline(OneHotEncoder(drop="first"), LogisticRegression()), FRAME[["c"]].to_numpy()),
@@ -174,7 +142,7 @@ def test_corrections_and_pipelines_come_back_as_they_were(model, rows, tmp_path)
     found = load(save(model, tmp_path / "m"))
     for method in ("predict", "predict_proba"):
         np.testing.assert_array_equal(getattr(found, method)(rows), getattr(model, method)(rows))
-    info = model_info(tmp_path / "m")
+    info = crcen.model_info(tmp_path / "m")
     assert info.positive == "yes"
     assert "alarm above probability" in str(info)
     again = clone(found).fit(rows, Y)
@@ -183,8 +151,8 @@ def test_corrections_and_pipelines_come_back_as_they_were(model, rows, tmp_path)
 
 def test_unknown_parts_are_refused_by_name_with_what_is_allowed(tmp_path):
     for model, name in [
-        (make_pipeline(PolynomialFeatures(), LogisticRegression()), "PolynomialFeatures"),
-        (make_pipeline(FunctionTransformer(np.log1p), LogisticRegression()), "numpy.ufunc"),
+        (make_pipeline(preprocessing.PolynomialFeatures(), LogisticRegression()), "PolynomialFeatures"),
+        (make_pipeline(preprocessing.FunctionTransformer(np.log1p), LogisticRegression()), "numpy.ufunc"),
         (PosteriorCorrection(RandomForestClassifier(2), weighting=None, price=None), "RandomForestClassifier"),
     ]:
         model.fit(abs(X), Y)
@@ -209,7 +177,7 @@ def test_a_table_model_comes_back_whole_and_its_header_without_loading_it(saved,
     assert found.dropped_ == table_model.dropped_
     assert found.target_name_ == "bad"
     monkeypatch.setattr(model_file, "unpack", None)
-    info = model_info(saved)
+    info = crcen.model_info(saved)
     assert (info.format, info.model, info.target) == (7, "TableClassifier", "bad")
     assert (info.positive, info.classes) == ("yes", ["no", "yes"])
     assert [(one["name"], one["kind"]) for one in info.columns][:2] == [("x", "number"), ("c", "category")]
@@ -236,25 +204,29 @@ def test_a_changed_or_truncated_file_is_refused(saved):
 def test_another_format_and_other_files_are_refused(saved):
     for number, advice in ((8, "update crcen"), (3, "fit and save the model again")):
         saved.write_bytes(b"crcen model, format %d\nwhatever comes" % number)
-        for read in (load, model_info):
+        for read in (load, crcen.model_info):
             with pytest.raises(DataUnavailable, match=f"has format {number}, this crcen reads format 7; {advice}"):
                 read(saved)
     saved.write_bytes(pickle.dumps({}))
-    for path, words in ((saved, "is no model that crcen saved"), (saved.parent, "is a folder"), ("b", "is not there")):
+    for path, words in (
+        (saved, "is no model that crcen saved"),
+        (saved.parent, "Is a directory"),
+        ("b", "is not there"),
+    ):
         with pytest.raises((InvalidInput, DataUnavailable), match=words):
             load(path)
 
 
 def test_what_could_not_be_loaded_is_not_saved(tmp_path):
     scorer = make_scorer(lambda y, p: 0.0)
-    model = CRCENClassifierCV(Budget(5), **grouped(scoring=scorer, **SMALL)).fit(X, Y)
-    with pytest.raises(InvalidParameter, match="which a model file may not"):
-        save(model, tmp_path / "m")
-    with pytest.raises(InvalidParameter, match="got LogisticRegression"):
-        save(LogisticRegression(), tmp_path / "m")
-    for unfitted in (CRCENClassifier(), TableClassifier()):
-        with pytest.raises(InvalidParameter, match="is not fitted yet"):
-            save(unfitted, tmp_path / "m")
+    for model, words in (
+        (CRCENClassifierCV(Budget(5), **grouped(scoring=scorer, **SMALL)).fit(X, Y), "which a model file may not"),
+        (CRCENClassifier(**SMALL | {"random_state": np.random.RandomState(0)}).fit(X, Y), "integers as seeds"),
+        (LogisticRegression(), "got LogisticRegression"),
+        *((unfitted, "is not fitted yet") for unfitted in (CRCENClassifier(), TableClassifier())),
+    ):
+        with pytest.raises(InvalidParameter, match=words):
+            save(model, tmp_path / "m")
     assert os.listdir(tmp_path) == []
 
 

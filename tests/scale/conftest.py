@@ -1,8 +1,7 @@
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-
-pa = pytest.importorskip("pyarrow")
-pq = pytest.importorskip("pyarrow.parquet")
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -20,7 +19,7 @@ def table():
 
 
 @pytest.fixture
-def folder(tmp_path, table):
+def folder(tmp_path, table, write):
     """The table in four files of uneven length, row groups of 60; the last file holds no positive."""
     X, y, w = table
     order = np.concatenate([np.flatnonzero(y == 1), np.flatnonzero(y == 0)])
@@ -32,19 +31,16 @@ def folder(tmp_path, table):
     return path
 
 
-def write(path, X, y, w=None, names=("a", "b", "c"), row_group_size=60, types=()):
-    types = dict(types)
-    columns = {name: pa.array(X[:, j], type=types.get(name)) for j, name in enumerate(names)}
-    columns["y"] = pa.array(y.tolist(), type=types.get("y"))
-    if w is not None:
-        columns["w"] = pa.array(w)
-    pq.write_table(pa.table(columns), path, row_group_size=row_group_size)
-    return path
+@pytest.fixture
+def write():
+    """Write rows as a Parquet file."""
 
+    def run(path, X, y, w=None, types=None):
+        columns = {"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "y": y.tolist(), **({} if w is None else {"w": w})}
+        made = {name: pa.array(values, type=(types or {}).get(name)) for name, values in columns.items()}
+        pq.write_table(pa.table(made), path, row_group_size=60)
 
-@pytest.fixture(name="write")
-def write_fixture():
-    return write
+    return run
 
 
 @pytest.fixture

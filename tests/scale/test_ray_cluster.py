@@ -3,47 +3,33 @@
 import json
 import os
 import shutil
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
 import joblib
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import sklearn.metrics
+from ray_striking import KilledTrees, checkpoints, events_of, frame, log_loss, loopback_only, one_worker, write_files
 from scipy.special import softmax
 from sklearn.model_selection import cross_val_score
 
 import crcen
+from crcen.exceptions import DataUnavailable, DeviceMissing
 from crcen.paper.reproduce import reproduce
+from crcen.scale.committee import BinnedRows, GrownTrees, grow_trees, plan_trees
+from crcen.scale.ray import cluster as ray_cluster
+from crcen.scale.ray.fit import _survey, grow_trees_on_ray
+from crcen.scale.sources import ArrowSource
+from crcen.theory.price import Labels
 from crcen.training.engine import train
 from crcen.training.engines import find_engine
 from crcen.training.jobs import TrainingJob
 from grouped_settings import grouped
 
 ray = pytest.importorskip("ray", reason="ray is not installed")
-pytest.importorskip("pyarrow")
-
-import pyarrow as pa  # noqa: E402
-import pyarrow.parquet as pq  # noqa: E402
-from ray_striking import (  # noqa: E402
-    KilledTrees,
-    checkpoints,
-    events_of,
-    frame,
-    log_loss,
-    loopback_only,
-    one_worker,
-    write_files,
-)
-
-from crcen.exceptions import DataUnavailable, DeviceMissing  # noqa: E402
-from crcen.scale.ray import cluster as ray_cluster  # noqa: E402
-from crcen.scale.ray.fit import _survey  # noqa: E402
-from crcen.scale.ray.trees import grow_trees_on_ray  # noqa: E402
-from crcen.scale.sources import ArrowSource  # noqa: E402
-from crcen.scale.trees import BinnedRows, GrownTrees, grow_trees, plan_trees  # noqa: E402
-from crcen.theory.price import Labels  # noqa: E402
-
 pytestmark = [
     pytest.mark.timeout(1200),  # every Ray process takes seconds to start, and on a busy machine many
     # Ray warns of what it does itself.
@@ -65,10 +51,8 @@ def cluster():
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.delenv("RAY_ADDRESS", raising=False)
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        # Workers unpickle sources of this folder.
-        patch.setenv(
-            "PYTHONPATH", os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
-        )
+        places = [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]  # workers unpickle sources of this folder
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, places)))
         patch.setenv("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")  # a checkpoint waits for the next look
         # Idle processes are kept, for the next fit to find.
         kept = {"num_workers_soft_limit": 16, "idle_worker_killing_time_threshold_ms": 600_000}
@@ -125,13 +109,7 @@ def test_three_classes_are_fitted_by_two_workers_of_which_one_runs_out_of_memory
 
 def test_a_fit_with_a_killed_worker_ends_as_one_without(calm, events, files, tmp_path, monkeypatch):
     shares = []
-
-    @contextmanager
-    def bar(description, *, visible):
-        assert (description, visible) == ("fit_ray", True)
-        yield shares.append
-
-    monkeypatch.setattr("crcen.scale.ray.cluster.progress_bar", bar)
+    monkeypatch.setattr(ray_cluster, "progress_bar", lambda title, *, visible: nullcontext(shares.append))
     with one_worker(tmp_path, "killed") as killed:
         struck = crcen.fit_ray(files, "kind", **grouped(checkpoint_rows=4000, storage=tmp_path, verbose=1, **SETTINGS))
     assert killed.exists()
@@ -145,10 +123,8 @@ def test_a_fit_with_a_killed_worker_ends_as_one_without(calm, events, files, tmp
     assert (calm.weighting_.n_pos, calm.weighting_.n_neg) == (y.sum(), len(y) - y.sum())
     q = struck.weighted_proba(frame(X))[:, list(struck.classes_).index("event")]
     assert crcen.key_equation(y, q, struck.weighting_).residual < 1e-10
-    assert calm.pos_label_ == "event"
+    assert (calm.pos_label_, calm.status_, calm.coefs_[0].flags.writeable) == ("event", "completed", True)
     assert list(calm.feature_names_in_) == list(events.feature_names)
-    assert calm.status_ == "completed"
-    assert calm.coefs_[0].flags.writeable
     X, y = events.sample(20_000)
     alone = crcen.fit_stream(files, "kind", **grouped(**SETTINGS))
     best = -np.log(np.where(y, events.posterior(X), 1 - events.posterior(X))).mean()
@@ -198,7 +174,7 @@ def test_a_bad_file_is_named_before_training_or_left_out(cluster, files, tmp_pat
 
 
 def test_what_the_cluster_cannot_hold_is_refused(cluster, files):
-    with pytest.raises(crcen.InvalidParameter, match=r"leave none of the cluster's 3 CPUs .* use workers=2"):
+    with pytest.raises(crcen.InvalidParameter, match=r"leave none of the cluster's 3 CPUs .* use fewer workers"):
         crcen.fit_ray(files, "kind", **grouped(workers=3, **SETTINGS))
     with pytest.raises(DeviceMissing, match="got 2 workers and 0 GPUs"):
         crcen.fit_ray(files, "kind", **grouped(use_gpu=True, **SETTINGS))

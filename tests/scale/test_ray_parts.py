@@ -1,4 +1,4 @@
-"""What a fit on Ray is made of, without a cluster: reading, sharing out, room, and the start."""
+"""Parts of a fit on Ray without a cluster: reading, sharing out, room, the start; and Dask as a backend of joblib."""
 
 import copy
 import pickle
@@ -6,38 +6,37 @@ import re
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from types import SimpleNamespace
 
+import joblib
 import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 import torch
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
 
-pa = pytest.importorskip("pyarrow")
-
-from crcen import Schedule  # noqa: E402
-from crcen.exceptions import DataUnavailable, DeviceMissing, InvalidParameter, TrainingFailed  # noqa: E402
-from crcen.scale.checkpoint import Progress  # noqa: E402
-from crcen.scale.plan import make_plan  # noqa: E402
-from crcen.scale.ray import worker as ray_worker  # noqa: E402
-from crcen.scale.ray.cluster import check_room, run_trainer  # noqa: E402
-from crcen.scale.ray.fit import _groups, fit_ray  # noqa: E402
-from crcen.scale.ray.reader import read_groups, survey_part  # noqa: E402
-from crcen.scale.ray.trees import workers_of_trees  # noqa: E402
-from crcen.scale.ray.worker import Assignment, _agreed_start, _Shard  # noqa: E402
-from crcen.scale.sources import ArrowSource  # noqa: E402
-from crcen.scale.statistics import survey_source  # noqa: E402
-from crcen.scale.stream import StreamRun, streamed_model  # noqa: E402
-from crcen.training.engine import train  # noqa: E402
-from crcen.training.engines import find_engine  # noqa: E402
+from crcen import CRCENClassifier, Schedule
+from crcen.exceptions import DataUnavailable, DeviceMissing, InvalidParameter, TrainingFailed
+from crcen.scale.checkpoint import Progress
+from crcen.scale.ray import fit as ray_fit
+from crcen.scale.ray.cluster import check_room, run_trainer
+from crcen.scale.ray.fit import Assignment, _agreed_start, _groups, fit_ray, workers_of_trees
+from crcen.scale.sources import ArrowSource, RayShard, read_groups, survey_part, survey_source
+from crcen.scale.stream import StreamRun, make_plan, streamed_model
+from crcen.training.engine import train
+from crcen.training.engines import find_engine
 
 
 @pytest.fixture
 def told(folder):
     source = ArrowSource(folder, "y", "w")
     model = streamed_model("balanced", 2, {"hidden": (3,), "random_state": 0, "schedule": Schedule(batch_size=64)})
-    statistics = survey_source(source, 0.0, 0)
-    plan = make_plan(model, statistics, 0)
+    plan = make_plan(model, survey_source(source, 0.0, 0), 0)
     return Assignment(model, plan, source, 100, 150, "this", is_weighted=True, worker_timeout=60.0)
 
 
@@ -49,7 +48,7 @@ def shard_of(tables):
         for start in range(0, rows.num_rows, batch_size):
             yield rows.slice(start, batch_size)
 
-    return _Shard(SimpleNamespace(iter_batches=iter_batches))
+    return RayShard(SimpleNamespace(iter_batches=iter_batches))
 
 
 def rows_of(blocks):
@@ -62,19 +61,19 @@ def test_readers_send_the_rows_of_the_files(told, table):
     X, y, w = table
     again = pickle.loads(pickle.dumps(told.reading))  # as a reader on another machine has it
     tables = list(read_groups([[3, 0], [1, 2]], *again))
-    found = rows_of(shard_of(tables).blocks(130))
     expected = np.column_stack([X, y, w])
-    np.testing.assert_array_equal(found, expected[np.lexsort(expected.T)])
+    np.testing.assert_array_equal(rows_of(shard_of(tables).blocks(130)), expected[np.lexsort(expected.T)])
     late = list(shard_of(tables).blocks(130, start=2))
     np.testing.assert_array_equal(rows_of(late), rows_of(list(shard_of(tables).blocks(130))[2:]))
 
 
 READER = """
 import pickle, sys
-from crcen.scale.ray.reader import read_groups, survey_part
+from crcen.scale.sources import read_groups
+from crcen.scale.sources import survey_part
 told = pickle.loads(open(sys.argv[1], 'rb').read())
 rows = sum(len(table) for table in read_groups([[0, 1]], *told))
-survey_part(told[0], 0.0, 0, 0)
+survey_part(told[0], 0.0, 0)
 print(rows, 'torch' in sys.modules)
 """
 
@@ -88,11 +87,9 @@ def test_a_reader_loads_no_torch(told, tmp_path):
 
 
 def test_part_of_an_arrow_dataset_travels(folder, table):
-    dataset = pytest.importorskip("pyarrow.dataset").dataset(folder, format="parquet")
-    source = ArrowSource(dataset, "y", "w")
+    source = ArrowSource(ds.dataset(folder, format="parquet"), "y", "w")
     part = pickle.loads(pickle.dumps(source.part([1, 3])))
-    assert part.n_rows == 250 + 150
-    assert len(rows_of(part.blocks(100))) == 400
+    assert part.n_rows == len(rows_of(part.blocks(100))) == 250 + 150
     part.check_unchanged()
     (folder / "part-3.parquet").unlink()
     with pytest.raises(DataUnavailable, match=r"part-3\.parquet is not there"):
@@ -109,9 +106,7 @@ def test_no_worker_of_the_trees_is_without_rows(tmp_path, sizes, share, most, ex
         pa.parquet.write_table(pa.table(rows), tmp_path / f"{number}.parquet")
     source = ArrowSource(tmp_path, "y")
     assert workers_of_trees(SimpleNamespace(share=share), source, most) == expected
-    parts = [source.share(rank, expected) for rank in range(expected)]
-    assert sum(part.n_rows for part in parts) == sum(sizes)
-    assert min(part.n_rows for part in parts) == source.smallest_share(expected)
+    assert sum(source.share(rank, expected).n_rows for rank in range(expected)) == sum(sizes)
     for n_files, workers in ((1, 2), (5, 2), (100, 2), (1000, 8)):  # groups of readers hold every file once
         groups = _groups(n_files, workers, seed=1)
         assert sorted(file for group in groups for file in group) == list(range(n_files))
@@ -135,13 +130,12 @@ def test_the_error_of_a_worker_is_named(error):
 
 def test_a_file_is_surveyed_or_its_refusal_handed_back(told, folder):
     whole = survey_source(told.source, 0.0, 0)
-    parts = [survey_part(told.source.part([number]), 0.0, 0, 0) for number in range(4)]
-    merged = parts[0]
-    for part in parts[1:]:
+    merged, *parts = (survey_part(told.source.part([number]), 0.0, 0) for number in range(4))
+    for part in parts:
         merged.merge(part)
     assert merged.digest() == whole.digest()
     (folder / "part-2.parquet").unlink()
-    refused = survey_part(told.source.part([2]), 0.0, 0, 0)
+    refused = survey_part(told.source.part([2]), 0.0, 0)
     assert isinstance(refused, DataUnavailable)
     assert "part-2.parquet is not there" in str(refused)
 
@@ -149,9 +143,8 @@ def test_a_file_is_surveyed_or_its_refusal_handed_back(told, folder):
 @pytest.mark.parametrize(
     ("room", "wanted", "error", "words"),
     [
-        ({"CPU": 2.0}, (2, 1, False), InvalidParameter, "use workers=1, or a cluster of at least 3 CPUs"),
-        ({"CPU": 4.0}, (1, 4, False), InvalidParameter, "; use a cluster of at least 5 CPUs"),
-        ({}, (1, 1, False), InvalidParameter, "cluster's 0 CPUs"),
+        ({"CPU": 2.0}, (2, 1, False), InvalidParameter, "use fewer workers, or a cluster of at least 3 CPUs"),
+        ({}, (1, 4, False), InvalidParameter, "cluster's 0 CPUs .* of at least 5 CPUs"),
         ({"CPU": 9.0, "GPU": 1.0}, (2, 1, True), DeviceMissing, "got 2 workers and 1 GPUs"),
     ],
 )
@@ -164,9 +157,9 @@ def test_a_cluster_without_room_is_refused(room, wanted, error, words):
 
 def test_start_is_rejected_with_other_files_or_another_checkpoint(told, folder, monkeypatch):
     for saved, epoch in ((None, 0), (Progress("this", 0, epoch=1), 1)):
-        monkeypatch.setattr(ray_worker, "_saved", lambda rank, saved=saved: saved)
+        monkeypatch.setattr(ray_fit, "_saved", lambda file, read, saved=saved: saved)
         assert _agreed_start(told, 0, 1).epoch == epoch
-    monkeypatch.setattr(ray_worker, "_saved", lambda rank: Progress("another", 0, epoch=1))
+    monkeypatch.setattr(ray_fit, "_saved", lambda file, read: Progress("another", 0, epoch=1))
     with pytest.raises(InvalidParameter, match="checkpoint in storage is of other data"):
         _agreed_start(told, 0, 1)
     (folder / "part-1.parquet").unlink()
@@ -190,34 +183,24 @@ class AddedUp:
 
 def run_workers(told, shards, progress, stop_after=None):
     """Train one worker a shard, each on a thread; parameters of all, and their checkpoints."""
-    all_reduce, kept, found = AddedUp(len(shards)), [[] for _ in shards], [None] * len(shards)
-
-    class Stopped(Exception):
-        pass
+    all_reduce, kept = AddedUp(len(shards)), [[] for _ in shards]
 
     def work(rank):
-        at = progress[rank]
         plan, cpu = told.plan.by_number(), torch.device("cpu")
-        run = StreamRun(told.model, shards[rank], plan, at, 100, cpu, all_reduce, len(shards))
+        run = StreamRun(told.model, shards[rank], plan, progress[rank], 100, cpu, all_reduce, len(shards))
 
         def keep(now):
             kept[rank].append(copy.deepcopy(now))
             if stop_after == len(kept[rank]):
-                raise Stopped
+                raise InterruptedError
 
-        run.save_every(told.checkpoint_rows, keep)
-        try:
-            run.train(lambda: None)
-        except Stopped:
-            return
-        found[rank] = [*run.parameters()[0], *run.parameters()[1]]
+        run.save_rows, run.keep = told.checkpoint_rows, keep
+        with suppress(InterruptedError):
+            run.train(lambda share: None)
+            return [*run.parameters()[0], *run.parameters()[1]]
 
-    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(len(shards))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return found, kept
+    with ThreadPoolExecutor(len(shards)) as pool:
+        return list(pool.map(work, range(len(shards)))), kept
 
 
 @pytest.mark.parametrize("stop_after", [1, 3, 5])
@@ -226,13 +209,12 @@ def test_uneven_workers_stay_equal_and_go_on_exactly(told, stop_after):
     shards = [shard_of(tables[:1]), shard_of(tables[1:])]  # 100 rows and 500
     anew = [Progress("this", 0), Progress("this", 0)]
     (one, other), _ = run_workers(told, shards, copy.deepcopy(anew))
-    for mine, yours in zip(one, other, strict=True):
-        np.testing.assert_array_equal(mine, yours)
     (none, _), kept = run_workers(told, shards, copy.deepcopy(anew), stop_after)
     assert none is None
     (again, _), _ = run_workers(told, shards, [parts[-1] for parts in kept])
-    for mine, yours in zip(one, again, strict=True):
+    for mine, yours, resumed in zip(one, other, again, strict=True):
         np.testing.assert_array_equal(mine, yours)
+        np.testing.assert_array_equal(mine, resumed)
 
 
 def test_uneven_workers_watch_the_same_held_out_rows(told):
@@ -257,17 +239,15 @@ def test_timeouts_and_engines_are_checked(folder):
     for seconds in (0, -1.0, "soon", None):
         with pytest.raises(InvalidParameter, match="worker_timeout must be a number of seconds above 0"):
             fit_ray(folder, "y", worker_timeout=seconds)
-    assert find_engine("local") is train
-    assert find_engine("ray").__name__ == "train_on_ray"
+    assert (find_engine("local"), find_engine("ray").__name__) == (train, "train_on_ray")
     with pytest.raises(InvalidParameter, match="engine must be one of 'local', 'ray': got 'dask'"):
         find_engine("dask")
 
 
 START = """
 import time
-from crcen.scale.ray.worker import Watch
+from crcen.scale.ray.fit import Watch
 watch = Watch(1.0)
-watch.moved()
 """
 # Ends at once: unloading torch on a busy machine takes longer than the watch waits.
 ALIVE = "print('alive', flush=True)\nimport os\nos._exit(0)"
@@ -287,3 +267,17 @@ def test_worker_without_progress_is_ended_and_its_log_says_where(rest, status, o
     done = subprocess.run([sys.executable, "-c", START + rest], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (status, out)
     assert log in done.stderr
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # dask's own, and those of what it loads
+def test_a_search_through_dask_is_the_search_without(table):
+    distributed = pytest.importorskip("distributed", reason="dask.distributed is not installed")
+    X, y, _ = table
+    model = CRCENClassifier(hidden=(4,), max_epochs=2, random_state=0)
+    search = GridSearchCV(model, {"l2": [1e-4, 1e-1]}, cv=3, scoring="neg_log_loss")
+    alone = clone(search).fit(X, y)
+    settings = {"n_workers": 1, "threads_per_worker": 2, "processes": False, "dashboard_address": None}
+    with distributed.LocalCluster(**settings) as cluster, distributed.Client(cluster), joblib.parallel_config("dask"):
+        found = search.fit(X, y)
+    np.testing.assert_allclose(found.cv_results_["mean_test_score"], alone.cv_results_["mean_test_score"], rtol=1e-6)
+    assert found.best_params_ == alone.best_params_

@@ -1,4 +1,4 @@
-"""Files, datasets and batches: the order of rows, which are held out, and what is rejected by name."""
+"""Files, datasets and batches: the order of rows, held-out rows, rejected files; counts and moments in any cut."""
 
 import threading
 import time
@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
-from crcen.scale.sources import Chunk, held_out, open_source, plan_blocks, read_ahead, reading_order
+from crcen.scale.sources import Chunk, StreamStatistics, held_out, open_source, plan_blocks, read_ahead, reading_order
+from crcen.training.network import standardization
 
 
 def rows_of(source, **how):
@@ -43,17 +44,13 @@ def test_every_form_of_a_source_gives_all_rows(form, folder, table):
 def test_blocks_are_the_same_from_any_start_and_epochs_differ(folder):
     source = open_source(folder, "y")
 
-    def first_column(block):
-        return np.concatenate([chunk.X[:, 0] for chunk in block])
-
     def blocks(**how):
-        return [first_column(block) for block in source.blocks(90, seed=3, **how)]
+        return [np.concatenate([chunk.X[:, 0] for chunk in block]) for block in source.blocks(90, seed=3, **how)]
 
     whole = blocks(epoch=1)
     for start in range(len(whole) + 1):
-        np.testing.assert_array_equal(
-            np.concatenate([*blocks(epoch=1, start=start), []]), np.concatenate([*whole[start:], []])
-        )
+        late = blocks(epoch=1, start=start)
+        np.testing.assert_array_equal(np.concatenate([*late, []]), np.concatenate([*whole[start:], []]))
     # A block that is not read to its end does not shift the next one.
     for number, block in enumerate(source.blocks(90, seed=3, epoch=1)):
         first = next(iter(block)).X[:, 0]
@@ -103,18 +100,16 @@ def test_truth_values_and_missing_numbers(tmp_path):
 
 
 def test_files_that_cannot_be_used_are_named(folder, tmp_path, write):
-    with pytest.raises(DataUnavailable, match="is not there"):
-        open_source(tmp_path / "nowhere", "y")
-    with pytest.raises(DataUnavailable, match=r"gone\.parquet is not there"):
-        open_source([folder / "part-0.parquet", folder / "gone.parquet"], "y")
-    for source, target, words in (
-        (folder, None, "target must name"),
-        ([(np.zeros((2, 2)), [0, 1])], "y", "batches bring"),
+    filtered = ds.dataset(sorted(folder.glob("*.parquet"))).filter(ds.field("a") > 0)
+    for source, target, error, words in (
+        (tmp_path / "nowhere", "y", DataUnavailable, "is not there"),
+        ([folder / "part-0.parquet", folder / "gone.parquet"], "y", DataUnavailable, r"gone\.parquet is not there"),
+        (folder, None, InvalidParameter, "target must name"),
+        ([(np.zeros((2, 2)), [0, 1])], "y", InvalidParameter, "batches bring"),
+        (filtered, "y", InvalidInput, "filtered"),  # rather than read whole
     ):
-        with pytest.raises(InvalidParameter, match=words):
+        with pytest.raises(error, match=words):
             open_source(source, target)
-    with pytest.raises(InvalidInput, match="filtered"):  # rather than read whole
-        open_source(ds.dataset(sorted(folder.glob("*.parquet"))).filter(ds.field("a") > 0), "y")
     source = open_source(folder, "y")
     (folder / "part-2.parquet").rename(tmp_path / "away")
     with pytest.raises(DataUnavailable, match=r"part-2\.parquet is not there; check the name"):
@@ -137,8 +132,7 @@ def test_files_that_cannot_be_used_are_named(folder, tmp_path, write):
 class FewerBatches:
     """Three rows when it is read first, then two."""
 
-    def __init__(self):
-        self.lengths = iter([3, 2])
+    lengths = iter([3, 2])
 
     def __iter__(self):
         n = next(self.lengths)
@@ -166,7 +160,7 @@ def test_batches_that_cannot_be_used(source, sentence):
 
 
 def test_reading_ahead_keeps_order_errors_and_bounds_and_ends_its_thread():
-    made, got, before = [], [], threading.active_count()
+    made, before = [], threading.active_count()
 
     def items():
         for i in range(20):
@@ -175,15 +169,13 @@ def test_reading_ahead_keeps_order_errors_and_bounds_and_ends_its_thread():
         raise RuntimeError("the end")
 
     ahead = read_ahead(items())
-    for _ in range(20):
+    for number in range(20):
         time.sleep(0.001)
-        got.append(next(ahead))
-        assert len(made) <= got[-1] + 2
-    assert got == list(range(20))
+        assert next(ahead) == number
+        assert len(made) <= number + 2
     with pytest.raises(RuntimeError, match="the end"):
         next(ahead)
-    for _ in read_ahead(iter(range(1000))):
-        break
+    next(read_ahead(iter(range(1000))))
     deadline = time.monotonic() + 5
     while threading.active_count() > before and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -195,19 +187,19 @@ def test_reading_ahead_keeps_order_errors_and_bounds_and_ends_its_thread():
 def test_a_plan_holds_every_row_once_in_blocks_of_the_size_asked_for(sizes, ways):
     order = reading_order(len(sizes), seed=4, epoch=2)
     blocks = plan_blocks(sizes, order, block_rows=64, ways=ways)
-    seen = [(s.piece, row) for block in blocks for s in block for row in range(s.start, s.stop)]
+    seen = [(piece, row) for block in blocks for piece, start, stop in block for row in range(start, stop)]
     assert sorted(seen) == [(piece, row) for piece, size in enumerate(sizes) for row in range(size)]
-    lengths = [sum(s.stop - s.start for s in block) for block in blocks]
+    lengths = [sum(stop - start for _, start, stop in block) for block in blocks]
     assert all(length == 64 for length in lengths[:-1])
     assert 0 < lengths[-1] <= 64
     for piece in range(len(sizes)):  # a piece is read from its start to its end
-        starts = [s.start for block in blocks for s in block if s.piece == piece]
+        starts = [start for block in blocks for own, start, _ in block if own == piece]
         assert starts == sorted(starts)
 
 
 def test_a_block_mixes_large_pieces_and_every_epoch_has_its_own_order():
     blocks = plan_blocks([1000] * 10, list(range(10)), block_rows=80, ways=8)
-    assert all(len({s.piece for s in block}) >= 7 for block in blocks[:100])
+    assert all(len({piece for piece, _, _ in block}) >= 7 for block in blocks[:100])
     first, second, again = (reading_order(50, seed=1, epoch=epoch) for epoch in (0, 1, 0))
     assert first == again != second
     assert reading_order(4, seed=None, epoch=3) == [0, 1, 2, 3]
@@ -225,9 +217,7 @@ def test_held_out_rows_depend_on_their_values_alone(folder, table):
     assert (out & other).mean() == pytest.approx(0.04, abs=0.01)  # independent of it
     # Nearby fractions are nested, and 0 and −0 are one value.
     assert not (out & ~held_out(X, 0.3, seed=3)).any()
-    zeros = np.zeros((2, 2))
-    zeros[1] = -0.0
-    assert len(set(held_out(zeros, 0.5, seed=0).tolist())) == 1
+    assert len(set(held_out(np.array([[0.0, 0.0], [-0.0, -0.0]]), 0.5, seed=0).tolist())) == 1
     # They are spread over columns of few values.
     grid = np.stack(np.meshgrid(np.arange(64.0), np.arange(64.0)), -1).reshape(-1, 2)
     out = held_out(grid, 0.5, seed=0).reshape(64, 64)
@@ -252,3 +242,57 @@ def test_values_and_weights_that_cannot_be_used_are_rejected(value, weight, word
     X = np.array([[0.0, 0.0], [0.0, value]])
     with pytest.raises(InvalidInput, match=words):
         Chunk(X, np.zeros(2), np.array([1.0, weight]), "here").check(("first", "second"))
+
+
+NAMES = ("a", "b", "c")
+
+
+def statistics_of(X, y, w, cuts, **settings):
+    found = StreamStatistics(NAMES, **settings)
+    for rows in np.split(np.arange(len(X)), cuts):
+        if len(rows):
+            found.add(Chunk(X[rows], y[rows], w[rows], "here"))
+    return found
+
+
+@pytest.mark.parametrize("cuts", [[], [1], [1, 2, 3, 599], list(range(10, 600, 7))])
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_streamed_standardisation_is_that_of_all_rows_but_held_out_ones(table, cuts, share):
+    X, y, w = table
+    found = statistics_of(X, y, w, cuts, validation_fraction=share, seed=9)
+    kept = ~held_out(X, share, 9)
+    mean, scale = standardization(X[kept], w[kept])
+    np.testing.assert_allclose(found.moments.encoding().mean, mean, rtol=1e-13)
+    np.testing.assert_allclose(found.moments.encoding().scale, scale, rtol=1e-10)
+    assert (found.totals.n_rows, found.train_totals.n_rows) == (600, kept.sum())
+    assert kept.sum() > 300
+    assert kept.all() == (share == 0)
+
+
+def test_workers_merge_to_the_same_and_a_third_label_is_a_class(table):
+    X, y, w = table
+    third = statistics_of(X, np.where(np.arange(600) == 550, 2, y), w, [500])
+    assert (third.classes().tolist(), third.totals.weight[2]) == ([0, 1, 2], w[550])
+    with pytest.raises(InvalidInput, match="too large"):
+        statistics_of(X * 1e200, y, w, []).moments.encoding()
+    whole = statistics_of(X, y, w, [100])
+    left, right = (statistics_of(X[part], y[part], w[part], []) for part in (slice(0, 17), slice(17, None)))
+    left.merge(right)
+    left.merge(StreamStatistics(NAMES))  # a worker without rows
+    np.testing.assert_allclose(left.moments.mean, whole.moments.mean, rtol=1e-13)
+    np.testing.assert_allclose(left.moments.squares, whole.moments.squares, rtol=1e-10)
+    assert left.totals.rows == whole.totals.rows == {0: int((y == 0).sum()), 1: int(y.sum())}
+    assert left.totals.weights(np.array([1, 0])) == pytest.approx([w[y == 1].sum(), w[y == 0].sum()], rel=1e-12)
+    twice = StreamStatistics(NAMES)  # workers with equal rows
+    for _ in range(2):
+        twice.merge(right)
+    assert twice.moments.weight == pytest.approx(2 * right.moments.weight)
+
+
+def test_constant_columns_and_rows_without_weight(table):
+    _, y, w = table
+    X = np.column_stack([np.full(600, 1e30), np.full(600, 0.1), np.where(np.arange(600) < 20, 50.0, 7.0)])
+    w = np.where(np.arange(600) < 20, 0.0, w)
+    encoding = statistics_of(X, y, w, [5, 30]).moments.encoding()
+    np.testing.assert_array_equal(encoding.mean, [1e30, 0.1, 7.0])
+    np.testing.assert_array_equal(encoding.scale, [1.0, 1.0, 1.0])

@@ -1,4 +1,4 @@
-"""fit_stream: an ordinary classifier, balanced on all rows, the same after any interruption."""
+"""fit_stream: an ordinary classifier, balanced on all rows, the same after any interruption; checkpoints; balance."""
 
 import itertools
 import os
@@ -6,21 +6,38 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import tracemalloc
-from contextlib import contextmanager
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from sklearn.base import clone
 
 import crcen
 import crcen.scale.stream as module
-from crcen import Alpha, Budget, CRCENClassifier, Schedule, fit_stream, key_equation, make_rare_events
+from crcen import (
+    Alpha,
+    CRCENClassifier,
+    Lam,
+    Schedule,
+    balance_shift,
+    fit_stream,
+    key_equation,
+    make_rare_events,
+    resolve,
+)
+from crcen._support.files import exclusive_lock
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter, TrainingFailed
-from crcen.scale.plan import rows_together
-from crcen.scale.stream import settle_penalty, streamed_model
+from crcen.scale.checkpoint import Progress, read_checkpoint, write_checkpoint
+from crcen.scale.stream import LogitFile, rows_together, settle_penalty, solve_file, streamed_model, sums_of_file
+from crcen.theory.balance import class_shifts
+from crcen.theory.price import Price, softmax
 from crcen.training.network import standardization
 from grouped_settings import grouped
 
@@ -28,26 +45,20 @@ NETWORK = {"hidden": (4,), "l2": 1e-4, "batch_size": 32, "learning_rate": 0.05, 
 
 
 def frame(X):
-    pd = pytest.importorskip("pandas")
     return pd.DataFrame(X, columns=["a", "b", "c"])
 
 
 def fit(folder, weighting="balanced", **changes):
-    return fit_stream(
-        folder,
-        "y",
-        weighting,
-        **grouped(**{"epochs": 3, "buffer_rows": 100, "features": ["a", "b", "c"], **NETWORK, **changes}),
-    )
+    defaults = {"epochs": 3, "buffer_rows": 100, "features": ["a", "b", "c"], **NETWORK}
+    return fit_stream(folder, "y", weighting, **grouped(**{**defaults, **changes}))
 
 
 def assert_equal_models(one, other):
-    for name in ("coefs_", "intercepts_"):
-        for ours, theirs in zip(getattr(one, name), getattr(other, name), strict=True):
-            np.testing.assert_array_equal(ours, theirs)
-    np.testing.assert_array_equal(one.loss_curve_, other.loss_curve_)
-    assert one.shift_ == other.shift_
-    np.testing.assert_array_equal(one.key_equation_.flows, other.key_equation_.flows)
+    def arrays(model):
+        return *model.coefs_, *model.intercepts_, model.loss_curve_, model.key_equation_.flows, model.shift_
+
+    for ours, theirs in zip(arrays(one), arrays(other), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 @pytest.mark.parametrize("n_members", [1, 3])
@@ -59,10 +70,8 @@ def test_the_result_is_an_ordinary_classifier_balanced_on_all_rows(folder, table
     assert isinstance(model, CRCENClassifier)
     assert model.weighting_.alpha == pytest.approx(0.5)
     assert model.weighting_.n_pos == pytest.approx(w[y == 1].sum())
-    q = model.weighted_proba(frame(X))[:, 1]
-    found = key_equation(y, q, model.weighting_, w)
-    assert found.residual < 1e-12
-    assert model.key_equation_.residual < 1e-12
+    found = key_equation(y, model.weighted_proba(frame(X))[:, 1], model.weighting_, w)
+    assert max(found.residual, model.key_equation_.residual) < 1e-12
     assert model.key_equation_.mean_pos == pytest.approx(found.mean_pos, rel=1e-12)
     mean, scale = standardization(X, w)
     np.testing.assert_allclose(model.input_encoding_["mean"], mean, rtol=1e-12)
@@ -75,33 +84,17 @@ def test_the_result_is_an_ordinary_classifier_balanced_on_all_rows(folder, table
     clone(model).fit(frame(X), y)  # its parameters are an ordinary classifier's
 
 
-@pytest.mark.parametrize("encoding", ["standard", "steps"])
-def test_model_depends_on_the_seed_and_not_on_the_folder(folder, tmp_path, monkeypatch, encoding):
-    monkeypatch.setattr("crcen.scale.stream.SAMPLE_ROWS", 200)
-    here, other = fit(folder, encoding=encoding), fit(folder, encoding=encoding, random_state=1)
-    assert_equal_models(fit(folder.rename(tmp_path / "elsewhere"), encoding=encoding), here)
+def test_model_depends_on_the_seed_and_not_on_the_folder(folder, tmp_path):
+    here, other = fit(folder), fit(folder, random_state=1)
+    assert_equal_models(fit(folder.rename(tmp_path / "elsewhere")), here)
     assert not np.array_equal(here.coefs_[0], other.coefs_[0])
-
-
-@pytest.mark.parametrize("encoding", ["quantile", "tree", "steps"])
-def test_other_encodings_are_fitted_on_a_sample(folder, table, encoding):
-    """Which here is all rows, so that the encoding is that of a fit in memory."""
-    X, y, _ = table
-    streamed = fit(folder, Budget(4), encoding=encoding)
-    how = {"hidden": (4,), "max_epochs": 1, "encoding": encoding, "schedule": Schedule(solver="adam")}
-    plain = CRCENClassifier(Budget(4), **how).fit(frame(X), y)
-    assert streamed.input_encoding_.keys() == plain.input_encoding_.keys()
-    for name, values in plain.input_encoding_.items():
-        np.testing.assert_allclose(streamed.input_encoding_[name], values, rtol=1e-9, err_msg=name)
-    assert key_equation(y, streamed.weighted_proba(frame(X))[:, 1], streamed.weighting_).residual < 1e-12
 
 
 def test_labels_of_text_follow_the_rarer_class(tmp_path, table, write):
     X, y, _ = table
     write(tmp_path / "t.parquet", X, np.where(y == 1, "fraud", "ok"))
     model = fit(tmp_path)
-    assert model.classes_.tolist() == ["fraud", "ok"]
-    assert model.pos_label_ == "fraud"
+    assert (model.classes_.tolist(), model.pos_label_) == (["fraud", "ok"], "fraud")
     assert set(model.predict(frame(X))) == {"fraud", "ok"}
     assert fit(tmp_path, pos_label="ok").pos_label_ == "ok"
     assert fit(tmp_path, {"fraud": 5, "ok": 1}).weighting_.cost_ratio == pytest.approx(5)
@@ -120,39 +113,35 @@ def test_without_balance_the_equation_is_reported_unsolved(folder, table):
     X, y, _ = table
     model = fit(folder, balance=False)
     truth = key_equation(y, model.weighted_proba(frame(X))[:, 1], model.weighting_)
-    assert model.key_equation_.residual == pytest.approx(truth.residual, rel=1e-9)
     assert model.key_equation_.residual > 1e-6
-    assert model.key_equation_.z == pytest.approx(truth.z, rel=1e-9)
+    for name in ("lhs", "rhs", "residual", "imbalance", "mean_pos", "mean_neg", "var_pos", "var_neg", "z"):
+        assert getattr(model.key_equation_, name) == pytest.approx(getattr(truth, name), rel=1e-9), name
 
 
 @contextmanager
-def after_each_checkpoint(then):
-    """Call a function with the number of checkpoints so far after each of them."""
-    write_checkpoint, count = module.write_checkpoint, itertools.count(1)
+def at_checkpoint(number, then):
+    """Call a function when so many checkpoints have been written."""
+    count = itertools.count(1)
 
     def written(*args):
         write_checkpoint(*args)
-        then(next(count))
+        if next(count) == number:
+            then()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "write_checkpoint", written)
         yield
 
 
-def interrupt_after(count):
-    def interrupt(number):
-        if number == count:
-            raise KeyboardInterrupt
-
-    return interrupt
+def interrupt():
+    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize(("stop_after", "early_stopping"), [(1, False), (4, False), (9, True)])
 def test_fit_resumed_from_a_checkpoint_equals_an_uninterrupted_one(folder, tmp_path, stop_after, early_stopping):
     settings = {"early_stopping": early_stopping, "random_state": None if stop_after == 4 else 0}
     path = tmp_path / "run" / "fit.ckpt"
-
-    with after_each_checkpoint(interrupt_after(stop_after)), pytest.raises(KeyboardInterrupt):
+    with at_checkpoint(stop_after, interrupt), pytest.raises(KeyboardInterrupt):
         fit(folder, checkpoint=path, checkpoint_rows=130, **settings)
     resumed = fit(folder, checkpoint=path, checkpoint_rows=130, **settings)
     if settings["random_state"] == 0:
@@ -162,34 +151,17 @@ def test_fit_resumed_from_a_checkpoint_equals_an_uninterrupted_one(folder, tmp_p
 
 
 KILLED = """
-import sys
-import crcen
-import crcen.scale.stream as module
-from crcen import Schedule, fit_stream
-write = module.write_checkpoint
-def slow(*args):
-    write(*args)
-    print("saved", flush=True)
-    import time; time.sleep(0.05)
-module.write_checkpoint = slow
-schedule = Schedule(batch_size=32, learning_rate=0.05)
-fit_stream(sys.argv[1], "y", epochs=3, hidden=(4,), schedule=schedule, random_state=0,
-           features=["a", "b", "c"], buffer_rows=100, checkpoint=sys.argv[2], checkpoint_rows=60)
+import os, signal, sys
+import test_scale_stream as tests
+with tests.at_checkpoint(7, lambda: os.kill(os.getpid(), signal.SIGKILL)):
+    tests.fit(sys.argv[1], checkpoint=sys.argv[2], checkpoint_rows=60)
 """
 
 
 def test_kill_minus_nine_and_resume_bit_by_bit(folder, tmp_path):
-    path = tmp_path / "fit.ckpt"
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    child = subprocess.Popen(
-        [sys.executable, "-c", KILLED, str(folder), str(path)], stdout=subprocess.PIPE, env=environment, text=True
-    )
-    for _ in range(7):
-        assert child.stdout.readline() == "saved\n"
-    child.send_signal(signal.SIGKILL)
-    child.wait()
-    child.stdout.close()
-    assert child.returncode == -signal.SIGKILL
+    path, environment = tmp_path / "fit.ckpt", os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", KILLED, folder, path], env=environment, check=False)
+    assert done.returncode == -signal.SIGKILL
     before = path.stat().st_mtime_ns
     resumed = fit(folder, checkpoint=path, checkpoint_rows=60)
     assert path.stat().st_mtime_ns > before
@@ -199,24 +171,24 @@ def test_kill_minus_nine_and_resume_bit_by_bit(folder, tmp_path):
 def test_a_checkpoint_of_another_fit_or_a_damaged_one_is_refused(folder, tmp_path, write):
     path = tmp_path / "fit.ckpt"
     fit(folder, checkpoint=path)
-    for changes in ({"l2": 0.5}, {"epochs": 4}, {"weighting": 0.3}, {"buffer_rows": 50}, {"random_state": 8}):
+    for changes in ({"l2": 0.5}, {"epochs": 4}, {"weighting": 0.3}, {"buffer_rows": 50}, {"random_state": 8}, {}):
+        if not changes:
+            write(folder / "part-9.parquet", np.zeros((5, 3)), np.zeros(5, dtype=int), np.ones(5))
         with pytest.raises(InvalidParameter, match="checkpoint of another fit"):
             fit(folder, checkpoint=path, **changes)
-    write(folder / "part-9.parquet", np.zeros((5, 3)), np.zeros(5, dtype=int), np.ones(5))
-    with pytest.raises(InvalidParameter, match="checkpoint of another fit"):
-        fit(folder, checkpoint=path)
-    path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(DataUnavailable, match="damaged"):
-        fit(folder, checkpoint=path)
+    for content in (path.read_bytes()[:200], b"", b"PK", b"\x80\x04.", b"no checkpoint", b"PK\x05\x06" + b"\0" * 18):
+        path.write_bytes(content)
+        with pytest.raises(DataUnavailable, match=r"fit.ckpt is no checkpoint .*, or damaged: remove it"):
+            fit(folder, checkpoint=path)
 
 
 @pytest.mark.parametrize("damage", ["a broken page header", "values that a checksum guards"])
 def test_a_damaged_page_is_found_before_training_and_skipped_by_choice(folder, damage):
-    bad = folder / "part-2.parquet"
+    bad, place = folder / "part-2.parquet", 4
     if damage == "values that a checksum guards":
         pq.write_table(pq.read_table(bad), bad, write_page_checksum=True, use_dictionary=False, compression="none")
+        place = 300
     content = bytearray(bad.read_bytes())
-    place = 4 if damage == "a broken page header" else 300
     content[place : place + 40] = b"\xff" * 40
     bad.write_bytes(bytes(content))
     with pytest.raises(DataUnavailable, match=r"part-2\.parquet cannot be read"):
@@ -231,12 +203,8 @@ def test_a_damaged_page_is_found_before_training_and_skipped_by_choice(folder, d
 
 def test_file_that_disappears_during_training_is_named_and_nothing_is_lost(folder, tmp_path):
     path, away = tmp_path / "fit.ckpt", tmp_path / "away"
-
-    def lose_a_file(number):
-        if number == 1:
-            (folder / "part-1.parquet").rename(away)
-
-    with after_each_checkpoint(lose_a_file), pytest.raises(DataUnavailable, match=r"part-1\.parquet is not there"):
+    lost = at_checkpoint(1, lambda: (folder / "part-1.parquet").rename(away))
+    with lost, pytest.raises(DataUnavailable, match=r"part-1\.parquet is not there"):
         fit(folder, checkpoint=path, checkpoint_rows=700)
     assert path.exists()
     away.rename(folder / "part-1.parquet")
@@ -247,6 +215,7 @@ def test_file_that_disappears_during_training_is_named_and_nothing_is_lost(folde
     ("changes", "error", "sentence"),
     [
         ({"encoding": "wavelet"}, InvalidParameter, "encoding"),
+        ({"encoding": "steps"}, InvalidParameter, "encoding must be 'standard' here, got 'steps'"),
         ({"probability": "isotonic"}, InvalidParameter, "probability must be 'shift'"),
         ({"solver": "lbfgs"}, InvalidParameter, "solver must be 'adam'"),
         ({"missing": "indicator"}, InvalidParameter, "missing must be 'error'.* fill NaN"),
@@ -266,15 +235,10 @@ def test_what_cannot_be_is_refused(folder, changes, error, sentence):
 
 
 @pytest.mark.parametrize(
-    ("X", "y", "sentence"),
-    [
-        (np.array([[1.0, np.nan, 0.0]] * 4), [0, 1, 0, 1], "NaN.*column b"),
-        (np.zeros((4, 3)), [0, 0, 0, 0], "two classes"),
-        (np.zeros((0, 3)), [], "no rows"),
-    ],
+    ("n_rows", "value", "sentence"), [(4, np.nan, "NaN.*column b"), (4, 0.0, "two classes"), (0, 0.0, "no rows")]
 )
-def test_bad_rows_are_refused_before_training(tmp_path, write, X, y, sentence):
-    write(tmp_path / "t.parquet", X, np.array(y, dtype=int))
+def test_bad_rows_are_refused_before_training(tmp_path, write, n_rows, value, sentence):
+    write(tmp_path / "t.parquet", np.array([[1.0, value, 0.0]] * n_rows).reshape(-1, 3), np.zeros(n_rows, dtype=int))
     with pytest.raises(InvalidInput, match=sentence):
         fit(tmp_path)
 
@@ -290,25 +254,18 @@ def test_the_default_penalty_is_that_of_a_prior_which_rows_outweigh(n_rows, l2):
 
 def test_a_bar_follows_the_blocks_of_rows(folder, monkeypatch):
     shares = []
-
-    @contextmanager
-    def bar(description, *, visible):
-        assert (description, visible) == ("fit_stream", True)
-        yield shares.append
-
-    monkeypatch.setattr("crcen.scale.stream.progress_bar", bar)
+    monkeypatch.setattr(
+        module, "progress_bar", lambda title, *, visible: nullcontext(shares.append if visible else None)
+    )
     fit(folder, verbose=1, epochs=2)
     assert shares == sorted(shares)
     assert len(shares) >= 10  # two epochs of six blocks
     assert shares[-1] == 1.0
 
 
-@pytest.mark.parametrize("n_inputs", [1, 30, 390, 2048, 10**8])
-def test_wide_rows_are_buffered_in_smaller_numbers(n_inputs):
-    found = rows_together(n_inputs)
-    assert 1 <= found <= 65_536
-    assert found == 1 or found * (n_inputs + 1) * 4 <= 32 * 2**20
-    assert found == 65_536 or (found + 1) * (n_inputs + 1) * 4 > 32 * 2**20
+@pytest.mark.parametrize(("n_inputs", "n_rows"), [(1, 65_536), (30, 65_536), (390, 21_454), (2048, 4094), (10**8, 1)])
+def test_wide_rows_are_buffered_in_smaller_numbers(n_inputs, n_rows):
+    assert rows_together(n_inputs) == n_rows  # at most 32 MB
 
 
 def test_memory_does_not_grow_with_the_rows(tmp_path):
@@ -321,6 +278,68 @@ def test_memory_does_not_grow_with_the_rows(tmp_path):
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.15 * peaks[0]
+
+
+def progress(number):
+    return Progress("made", 3, epoch=number, arrays={"weight": np.full((50, 4), float(number))})
+
+
+def test_damage_is_never_read_as_another_state(tmp_path):
+    path, rng = tmp_path / "fit.ckpt", np.random.default_rng(0)
+    for number in (1, 2):
+        write_checkpoint(path, progress(number))
+    whole = path.read_bytes()
+    for is_damaged in [False] + [True] * 300:
+        content = bytearray(whole)
+        if is_damaged and rng.random() < 0.2:
+            del content[int(rng.integers(len(content))) :]
+        elif is_damaged:
+            content[int(rng.integers(len(content)))] ^= int(rng.integers(1, 256))
+        path.write_bytes(bytes(content))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of zipfile
+            try:
+                found = read_checkpoint(path)
+            except DataUnavailable:
+                assert is_damaged
+                continue
+        assert vars(found) | {"arrays": None} == vars(progress(2)) | {"arrays": None}
+        np.testing.assert_array_equal(found.arrays["weight"], progress(2).arrays["weight"])
+
+
+def test_full_disk_keeps_the_last_checkpoint(full_disk):
+    path, X = full_disk / "fit.ckpt", np.random.default_rng(0).normal(size=(20_000, 2))
+    with pytest.raises(DataUnavailable, match=r"the logits, 16 bytes a row, cannot be kept in .*make room"):
+        fit_stream([(X, X[:, 0] > 1.5)], epochs=1, hidden=(2,), checkpoint=path, random_state=0)
+    assert read_checkpoint(path).epoch == 1  # the training is not lost
+    with pytest.raises(DataUnavailable, match=r"fit\.ckpt was not written: .*; the last whole checkpoint is kept"):
+        write_checkpoint(path, Progress("made", 3, epoch=2, arrays={"weight": X}))
+    assert read_checkpoint(path).epoch == 1
+    assert os.listdir(full_disk) == ["fit.ckpt"]
+
+
+def test_two_fits_do_not_share_a_checkpoint_or_storage_folder(folder, tmp_path, fit_command):
+    path, storage = tmp_path / "fit.ckpt", tmp_path / "storage"
+    storage.mkdir()
+    arguments = (folder, "y", "--epochs", "1", "--storage", storage)
+    own = f"in use by process {os.getpid()} "
+    with exclusive_lock(path), exclusive_lock(storage):
+        with pytest.raises(DataUnavailable, match=rf"{own}.*or give another checkpoint"):
+            fit(folder, checkpoint=path)
+        assert own in fit_command(*arguments, fails=True)
+    assert not path.exists()
+    assert fit(folder, checkpoint=path).status_ == "completed"
+    assert sorted(os.listdir(tmp_path)) == ["data", "fit.ckpt", "storage"]
+    for _ in range(2):  # the second one continues from the first
+        fit_command(*arguments)
+        assert (storage / "stream.checkpoint").exists()
+
+
+def test_path_that_cannot_be_a_checkpoint_is_rejected_before_the_work(folder, tmp_path):
+    (tmp_path / "file").write_text("")
+    for place, words in ((tmp_path, "it is a folder"), (tmp_path / "file" / "fit.ckpt", "nothing can be kept in")):
+        with pytest.raises(DataUnavailable, match=words):
+            fit(folder, checkpoint=place)
 
 
 # Several classes.
@@ -376,18 +395,18 @@ def test_hidden_networks_go_to_files_and_on_from_checkpoints(tmp_path):
     again = crcen.load(crcen.save(model, tmp_path / "model.crcen"))
     np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
     path = tmp_path / "fit.npz"
-    with after_each_checkpoint(interrupt_after(2)), pytest.raises(KeyboardInterrupt):
+    with at_checkpoint(2, interrupt), pytest.raises(KeyboardInterrupt):
         fit_stream(batches(X, y), epochs=2, checkpoint=path, checkpoint_rows=300, **how)
     resumed = fit_stream(batches(X, y), epochs=2, checkpoint=path, checkpoint_rows=300, **how)
     np.testing.assert_array_equal(resumed.predict_proba(X), model.predict_proba(X))
 
 
-def test_costs_encodings_and_early_stopping():
+def test_costs_and_early_stopping():
     X, y, _ = class_rows(1500)
     costs = crcen.CostMatrix(
         [[0, 1, 2, 0.3], [3, 0, 3, 0.3], [12, 9, 0, 0.3]], labels=LABELS.tolist(), actions=["look"]
     )
-    how = {"hidden": (4,), "encoding": "steps", "random_state": 0, "schedule": Schedule(early_stopping=True)}
+    how = {"hidden": (4,), "random_state": 0, "schedule": Schedule(early_stopping=True)}
     model = fit_stream(batches(X, y), weighting=costs, epochs=3, **how)
     chosen = (model.predict_proba(X) @ costs.costs).argmin(axis=1)
     assert (model.predict(X) == np.array([*LABELS, "look"], dtype=object)[chosen]).all()
@@ -405,3 +424,89 @@ def test_what_cannot_be_streamed_is_said():
             fit_stream(batches(X, y), epochs=1, **given)
     with pytest.raises(InvalidInput, match="at most 1000 of them"):
         fit_stream([(np.ones((1200, 1)), np.arange(1200))], epochs=1)
+
+
+# The balance solve against the same on rows in memory, for one worker and several.
+RNG = np.random.default_rng(3)
+Y = RNG.random(3000) < 0.05
+W = np.where(RNG.random(3000) < 0.1, 0.0, RNG.uniform(0.1, 5.0, 3000))
+
+
+def weighting_of(y, w):
+    return resolve(Lam(0.9), w[y].sum(), w[~y].sum())
+
+
+def filled(folder, logits, y, w, is_weighted=True):
+    file = LogitFile(folder, is_weighted=is_weighted)
+    for rows in np.split(np.arange(len(y)), [1, 40, 1000]):
+        file.add(logits[rows], y[rows], w[rows])
+    return file
+
+
+@pytest.mark.parametrize("spread", [0.01, 3.0, 60.0])
+@pytest.mark.parametrize("is_weighted", [True, False])
+def test_solve_from_a_file_is_exact(tmp_path, monkeypatch, spread, is_weighted):
+    monkeypatch.setattr("crcen.scale.stream._ROWS_AT_ONCE", 64)  # several chunks of each class
+    logits = RNG.normal(-4.0, spread, 3000)
+    w = W if is_weighted else np.ones(3000)
+    weighting = weighting_of(Y, w)
+    with filled(tmp_path, logits, Y, w, is_weighted) as file:
+        shift = solve_file(file, weighting)
+        equation = sums_of_file(file, shift, weighting).key_equation(weighting)
+    assert not list(tmp_path.iterdir())
+    row_weights = weighting.row_weights(Y, w)
+    a = logits + shift
+    errors = np.where(Y, 1 / (1 + np.exp(a)), -1 / (1 + np.exp(-a)))
+    assert abs(row_weights @ errors) / row_weights.sum() < 1e-14
+    assert equation.residual < 1e-14
+    assert shift == pytest.approx(balance_shift(Y, logits, weighting, w), abs=1e-11)
+
+
+def test_one_class_and_infinite_logits_are_rejected(tmp_path):
+    weighting = weighting_of(Y, W)
+    with (
+        filled(tmp_path, np.zeros(5), np.zeros(5, dtype=bool), np.ones(5)) as file,
+        pytest.raises(InvalidInput, match="no positive row"),
+    ):
+        solve_file(file, weighting)
+    with LogitFile(tmp_path, is_weighted=False) as file, pytest.raises(InvalidInput, match="not finite"):
+        file.add(np.array([np.inf]), np.array([True]), np.ones(1))
+
+
+def solved_in_step(files, weighting):
+    """The solves of both workers in threads, which exchange their arrays at a barrier."""
+    barrier, box = threading.Barrier(len(files)), [None] * len(files)
+
+    def work(rank):
+        def gather(own):
+            box[rank] = own
+            barrier.wait()
+            found = list(box)
+            barrier.wait()
+            return found
+
+        return solve_file(files[rank], weighting, gather)
+
+    with ThreadPoolExecutor(len(files)) as pool:
+        return list(pool.map(work, range(len(files))))
+
+
+def test_solve_of_several_workers_and_classes_is_that_of_all_rows(tmp_path):
+    rng = np.random.default_rng(1)
+    y = np.concatenate([np.arange(4), rng.choice(4, 996, p=[0.7, 0.2, 0.07, 0.03])])
+    logits, weight = rng.normal(0, 3, (1000, 4)), rng.uniform(0.1, 3, 1000)
+    weighting = Price(np.array([1.0, 2.0, 10.0, 40.0]), np.ones(4))
+    files = [LogitFile(tmp_path, 4, is_weighted=True) for _ in range(2)]
+    for file, own in zip(files, (slice(0, 300), slice(300, 1000)), strict=True):
+        file.add(logits[own], y[own], weight[own])
+    results = solved_in_step(files, weighting)
+    for shifts in results:
+        np.testing.assert_allclose(shifts, class_shifts(y, logits, weighting.weights, weight), atol=1e-10)
+    np.testing.assert_array_equal(results[0], results[1])
+    sums = [sums_of_file(file, results[0], weighting) for file in files]
+    found = (sums[0] + sums[1]).key_equation(weighting)
+    expected = key_equation(y, softmax(logits + results[0]), weighting, weight)
+    np.testing.assert_allclose(found.flows, expected.flows, rtol=1e-10)
+    assert found.pairs.statistic == pytest.approx(expected.pairs.statistic, rel=1e-8)
+    for file in files:
+        file.__exit__()

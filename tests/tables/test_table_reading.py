@@ -14,7 +14,7 @@ import pytest
 
 from crcen import InvalidInput, InvalidParameter, ReadOptions, fit_files, fit_table, load, predict_table
 from crcen.exceptions import DataUnavailable
-from crcen.scale import table_survey
+from crcen.scale import mixed_table
 from crcen.tables import text as text_format
 from crcen.tables.cells import ColumnCells, sentinels
 from crcen.tables.columns import learn_column
@@ -497,7 +497,7 @@ def test_a_file_that_changes_between_two_passes_of_a_streamed_fit(tmp_path, monk
     path = tmp_path / "a.csv"
     frame = pd.DataFrame({"x": np.arange(900) % 17 + 0.5, "k": ["a", "b", "c"] * 300, "y": np.arange(900) % 2})
     frame.to_csv(path, index=False)
-    survey = table_survey.survey_table
+    survey = mixed_table.survey_table
 
     def then_changed(*arguments):
         found = survey(*arguments)
@@ -505,6 +505,6 @@ def test_a_file_that_changes_between_two_passes_of_a_streamed_fit(tmp_path, monk
             file.write("1.5,a,1\n")
         return found
 
-    monkeypatch.setattr(table_survey, "survey_table", then_changed)
+    monkeypatch.setattr(mixed_table, "survey_table", then_changed)
     with pytest.raises(DataUnavailable, match=r"a\.csv was changed while it was being read"):
         fit_files(path, target="y", epochs=1)

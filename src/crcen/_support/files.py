@@ -21,12 +21,7 @@ from typing import BinaryIO
 from crcen.exceptions import DataUnavailable
 
 _OF_THIS_FILE = {errno.ENOSPC, errno.EFBIG, errno.EIO, getattr(errno, "EDQUOT", errno.ENOSPC)}
-_NOT_A_FILE = (
-    (stat.S_ISDIR, "it is a folder; give the name of a file"),
-    (stat.S_ISFIFO, "it is a FIFO, which cannot be replaced atomically; write a file, or use /dev/stdout and a pipe"),
-    (stat.S_ISSOCK, "it is a socket; give the name of a file"),
-    (stat.S_ISBLK, "it is a disk; give the name of a file"),
-)
+_NOT_A_FILE = {stat.S_IFDIR: "folder", stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket", stat.S_IFBLK: "disk"}
 
 
 @contextmanager
@@ -81,9 +76,8 @@ def check_writable(path: str | Path, *read: object) -> Path:
     if number is not None:
         return Path(path)
     if found is not None:
-        for is_kind, why in _NOT_A_FILE:
-            if is_kind(found.st_mode):
-                raise _refusal(path, why)
+        if kind := _NOT_A_FILE.get(stat.S_IFMT(found.st_mode)):
+            raise _refusal(path, f"it is a {kind}; give the name of a file")
         if not _may(place, os.W_OK):
             raise _refusal(path, "it is write-protected; give another name, or allow writing to it")
         if stat.S_ISCHR(found.st_mode):

@@ -31,18 +31,15 @@ from crcen.commands.inputs import Data, Label, check, is_share, require, require
 from crcen.commands.prices import Costs, Weighting, stated_weighting
 from crcen.commands.results import note_lines
 from crcen.models.committee import MemberScore
-from crcen.scale import table_survey
+from crcen.scale import mixed_table
 from crcen.scale.checkpoint import lock_storage
-from crcen.scale.committee import stack_members
-from crcen.scale.encoded_rows import EncodedRows, FingerprintOfAll, encoded_blocks, stored_widths, write_encoded
+from crcen.scale.committee import BinnedRows, GrownTrees, TreePlan, grow_trees, plan_trees, stack_members
 from crcen.scale.memory import MemoryBound
-from crcen.scale.plan import rows_together
+from crcen.scale.mixed_table import EncodedRows, FingerprintOfAll, FrameSample, HeldOutRows, LearnedColumns, TableSurvey
 from crcen.scale.ray.cluster import connected
-from crcen.scale.ray.trees import grow_trees_on_ray
+from crcen.scale.ray.fit import grow_trees_on_ray
 from crcen.scale.sources import ArrowSource
-from crcen.scale.stream import check_counts, fit_stream
-from crcen.scale.table_survey import FrameSample, HeldOutRows, LearnedColumns, TableSurvey, frames_of
-from crcen.scale.trees import BinnedRows, GrownTrees, TreePlan, grow_trees, plan_trees
+from crcen.scale.stream import check_counts, fit_stream, rows_together
 from crcen.tables.cells import TableCells, as_text
 from crcen.tables.columns import BooleanColumn, Column, DroppedColumn, NumberColumn, encode_table
 from crcen.tables.locations import masked
@@ -197,15 +194,15 @@ def fit_files(
     raw_bytes = _row_bytes(table, [*names, target])
     sizes = bound.rows(frame=5 * raw_bytes, sample=4 * raw_bytes)
     bound.expected["read"] = min(_read_ahead(table, bound.share("read")), raw_bytes * (table.n_rows or inf))
-    sample_rows = min(table_survey.SAMPLE_ROWS, sizes["sample"])
+    sample_rows = min(mixed_table.SAMPLE_ROWS, sizes["sample"])
     survey = TableSurvey(names, target, frozenset(categorical), seed, sample_rows)
     with progress_bar("reading the table", visible=bool(verbose)) as show:
-        table_survey.survey_table(table, survey, bound.releasing(show), sizes["frame"])
+        mixed_table.survey_table(table, survey, bound.releasing(show), sizes["frame"])
     labels, positive, found = inputs.class_labels(survey.labels, target, positive, table.name)
     price = stated_weighting(weighting, costs, sorted(set(labels.values())), target)
     declared = _columns_of_type(table, pa.types.is_dictionary)
     named_columns = {"keep": keep, "categorical": categorical, "declared": declared}
-    learned = table_survey.learn_columns(survey, **named_columns, seed=seed)
+    learned = mixed_table.learn_columns(survey, **named_columns, seed=seed)
     notes = [*table.notes, *found]
     notes += [f"{name} was the index of a pandas data frame and is left out" for name in index if name in dropped]
     notes += [inputs.missing_note(survey.n_unlabelled, target)] if survey.n_unlabelled else []
@@ -219,12 +216,12 @@ def fit_files(
     n_training = round((1.0 - hold_out) * survey.n_rows)
     sizes |= bound.rows(survey.n_rows - n_training, held_out=3 * raw_bytes)
     sizes |= bound.rows(len(sample), profile=24 * n_columns)
-    n_stored = len(stored_widths(learned.used)) + 1
+    n_stored = len(mixed_table.stored_widths(learned.used)) + 1
     sizes |= bound.rows(n_training, encoded=5 * raw_bytes + 24 * n_columns, group=24 * n_stored)
     bound.rows(open=(STREAM_BYTES + 8192) * n_stored)
     n_together = min(n_training, rows_together(n_columns))
     n_together = min(n_together, bound.rows(n_together, buffer=28 * (n_columns + 1))["buffer"])
-    hashes = FingerprintOfAll(learned.used, encoded_blocks(learned.used, sample))
+    hashes = FingerprintOfAll(learned.used, mixed_table.encoded_blocks(learned.used, sample))
     sample = sample[:: -(-len(sample) // sizes["profile"])]
     bound.expected["kept"] = 2 * raw_bytes * len(sample)
     if learner == "committee":
@@ -271,14 +268,14 @@ def fit_files(
                 n_rows = survey.n_rows - held_out.n_rows
                 used = f"{round(plan.share * n_rows):,} of {n_rows:,} training rows x {len(plan.limits)} columns"
                 notes.append(f"trees use {used} in {plan.n_bytes / 1e6:,.0f} MB of memory")
-                codes = [plan.codes(X) for _, X in encoded_blocks(learned.used, stacking)]
+                codes = [plan.codes(X) for _, X in mixed_table.encoded_blocks(learned.used, stacking)]
                 judged = np.concatenate(codes), plan.labels.target(y)
                 if engine == "ray":
                     how = {name: settings[name] for name in _WORKER_SETTINGS if name in settings}
                     grown = grow_trees_on_ray(plan, source, judged, **how)
                 else:
                     grown = _grown_trees(plan, source, judged, storage, verbose)
-                blocks = (X for _, X in encoded_blocks(learned.used, stacking))
+                blocks = (X for _, X in mixed_table.encoded_blocks(learned.used, stacking))
                 estimator = stack_members(network, grown.ensemble(plan), grown, blocks, y, seed)
     model = TableClassifier(estimator=clone(estimator), fingerprint=fingerprint, random_state=random_state, **named)
     if hasattr(estimator, "feature_names_in_"):
@@ -340,7 +337,7 @@ def _evidence(
         return None
     if model.weighting_.positive is not None:
         own = {name: getattr(model, name) for name in ("classes_", "pos_label_", "weighting_")}
-        margins = [model.decision_function(part) for part, _ in encoded_blocks(model.columns_, frame)]
+        margins = [model.decision_function(part) for part, _ in mixed_table.encoded_blocks(model.columns_, frame)]
         answers = SimpleNamespace(**own, oof_decision_function_=np.concatenate(margins))
         model.held_out_sums_ = held_out_sums(answers, y, None)
     frame, clusters = frame.assign(**{target: y}), held_out.clusters
@@ -404,7 +401,7 @@ def _rows(
         bound.rows(open=source.open_bytes / 4)
         bound.expected["open"] = source.open_bytes
         if held_out.share:
-            for number, _, frame in frames_of(table, [*names, survey.target], n_rows=sizes["encoded"]):
+            for number, _, frame in mixed_table.frames_of(table, [*names, survey.target], n_rows=sizes["encoded"]):
                 held_out.split(frame, frame[names].to_numpy(dtype=np.float64), number, table.parts[number].name)
             source = source.without_held_out(held_out.share, held_out.seed)
         for block in source.blocks(_FINGERPRINT_ROWS):
@@ -425,7 +422,7 @@ def _rows(
     with scratch_folder(_folder(storage), "rows") as folder:
         with progress_bar(f"encoding the rows ({bound})", visible=bool(verbose)) as show:
             how = {"frame_rows": sizes["encoded"], "group_rows": sizes["group"]}
-            unreadable = write_encoded(
+            unreadable = mixed_table.write_encoded(
                 table, learned.used, survey.target, labels, folder, use, bound.releasing(show), also, **how
             )
         for name, number in unreadable.items():

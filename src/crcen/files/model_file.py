@@ -45,6 +45,8 @@ _MODELS = (
     *("ModuleClassifier", "MovedThresholdClassifier"),
 )
 _WRAPPERS = ("PosteriorCorrection", "Pipeline")
+_PARTS = [name for module, names in TYPES.items() if module.startswith("sklearn.") for name in names]
+_SETTINGS = "names of scores and integers as seeds"
 _PACKAGES = ("crcen", "numpy", "scikit-learn", "torch", "pandas")
 
 Label = str | int | float | bool | None
@@ -134,8 +136,8 @@ def save(model: Estimator, path: str | Path) -> Path:
         tree, data = pack(model)
         unpack(tree, data)
     except (NotStorable, InvalidState) as error:
-        advice = f"; use {_advice(error)}" if isinstance(error, NotStorable) else ""
-        raise InvalidParameter(f"this {name} holds {error}, which a model file may not{advice}.") from error
+        message = f"this {name} holds {error}, which a model file may not"
+        raise InvalidParameter(f"{message}; use {', '.join((*_MODELS[1:], *_PARTS))}, and {_SETTINGS}.") from error
     body = json.dumps(_manifest(model)).encode() + b"\n" + _compress(tree, data)
     title = f"{_TITLE}{FORMAT}\n".encode()
     write_atomic(path, title + hashlib.sha256(title + body).hexdigest().encode() + b"\n" + body)
@@ -226,14 +228,6 @@ def _inner_attribute(model: Estimator, name: str, default: Any) -> Any:
     return next((getattr(one, name) for one in _chain(model) if hasattr(one, name)), default)
 
 
-def _advice(error: NotStorable) -> str:
-    """What to use instead of what was rejected."""
-    if error.what.startswith("sklearn.") and not error.what.startswith("sklearn.metrics"):
-        parts = [name for module, names in TYPES.items() if module.startswith("sklearn.") for name in names]
-        return f"parts of these kinds: {', '.join([*_MODELS[1:], *parts])}"
-    return "names of scores, integers as seeds and splitters of scikit-learn as parameters"
-
-
 def _reason(error: Exception) -> str:
     return printable(" ".join(f"{type(error).__name__}: {error}".split()))[:160]
 
@@ -272,8 +266,6 @@ def _decompress(payload: bytes) -> tuple[bytes, bytes]:
 
 def _read(path: Path) -> tuple[int, bytes]:
     """The format, and everything after the checksum, which is correct."""
-    if path.is_dir():
-        raise DataUnavailable(f"{path} is a folder; give a file that crcen saved.")
     try:
         with open(path, "rb") as file:
             first = file.readline(80)

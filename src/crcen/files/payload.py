@@ -21,7 +21,6 @@ from crcen.files.registry import PLAIN_TYPES, InvalidState, check_state, create,
 _DEPTH = 40
 _DIMENSIONS = 8
 _KINDS = "biufU"
-_RANDOM_KEYS = 624  # of the Mersenne Twister
 _FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 # Keys other than strings: few, and without equal hashes. Python hashes integers modulo this prime, without a seed.
 _MOST_KEYS, _HASH_PRIME = 1000, 2**61 - 1
@@ -30,11 +29,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class NotStorable(TypeError):
-    """Something that a file may not hold; ``what`` is its type, ``where`` the path to it."""
-
-    def __init__(self, what: str, where: str) -> None:
-        super().__init__(f"{what} as {where}")
-        self.what, self.where = what, where
+    """Something that a file may not hold; the message is its type and the attribute that holds it."""
 
 
 def pack(value: object) -> tuple[bytes, bytes]:
@@ -66,7 +61,7 @@ class _Packer:
     def node(self, value: Any, where: str, depth: int) -> object:
         kind = type(value)
         if depth > _DEPTH:
-            raise NotStorable("endless nesting", where)
+            raise NotStorable(f"endless nesting as {where}")
         if value is None or kind in (bool, int, str):
             return value
         if kind is float:
@@ -79,7 +74,7 @@ class _Packer:
             return {"dict": [keys, [self.node(one, str(key), depth + 1) for key, one in value.items()]]}
         if isinstance(value, type):
             if PLAIN_TYPES.get(kind_name := value.__name__) is not value and not is_known(value):
-                raise NotStorable(f"the type {value.__module__}.{value.__qualname__}", where)
+                raise NotStorable(f"the type {value.__module__}.{value.__qualname__} as {where}")
             return {"type": kind_name}
         if kind is slice:
             return {"slice": [self.node(one, where, depth + 1) for one in (value.start, value.stop, value.step)]}
@@ -88,9 +83,6 @@ class _Packer:
         if isinstance(value, np.generic) and value.dtype.kind in _KINDS:
             self.data.append(np.asarray(value).tobytes())
             return {"scalar": value.dtype.str}
-        if kind is np.random.RandomState:
-            name, keys, *rest = value.get_state()
-            return {"random_state": [name, keys.tolist(), *map(float, rest)]}
         if id(value) in self._seen:
             return {"again": self._seen[id(value)]}
         if kind is np.ndarray:
@@ -102,7 +94,7 @@ class _Packer:
             state = {name: self.node(one, f"its {name}", depth + 1) for name, one in state_of(value).items()}
             found = {"is": kind.__name__, "state": state}
         else:
-            raise NotStorable(f"{kind.__module__}.{kind.__qualname__}", where)
+            raise NotStorable(f"{kind.__module__}.{kind.__qualname__} as {where}")
         self._seen[id(value)] = len(self._kept)  # later nodes may refer to it
         self._kept.append(value)
         return found
@@ -115,7 +107,7 @@ class _Packer:
         if array.dtype == object:
             return {"objects": [shape, self._nodes(array.ravel().tolist(), where, depth + 1)]}
         if array.dtype.kind not in _KINDS or array.dtype.hasobject:
-            raise NotStorable(f"an array of {array.dtype}", where)
+            raise NotStorable(f"an array of {array.dtype} as {where}")
         little = array.astype(array.dtype.newbyteorder("<"), copy=False)
         self.data.append(np.ascontiguousarray(little).tobytes())
         return {"array": [little.dtype.str, shape]}
@@ -135,7 +127,6 @@ class _Unpacker:
             "scalar": lambda content, depth: self._numbers(content, [])[()],
             "objects": lambda content, depth: self._noted(self._objects(content, depth)),
             "masked": self._masked,
-            "random_state": self._random_state,
             "slice": self._slice,
             "dtype": lambda content, depth: np.dtype(object) if content == "|O" else self._dtype(content),
             "type": self._type,
@@ -239,14 +230,6 @@ class _Unpacker:
         if values.shape != mask.shape or mask.dtype != bool:
             raise InvalidState("a mask with another shape than its values")
         return self._noted(np.ma.MaskedArray(values, mask=mask))
-
-    def _random_state(self, content: Any, depth: int) -> object:
-        name, keys, position, has_gauss, gauss = content
-        if not 0 <= position <= len(keys) == _RANDOM_KEYS:  # NumPy would read memory outside the keys
-            raise InvalidState("a random state with another number of keys")
-        found = np.random.RandomState()
-        found.set_state((name, keys, int(position), int(has_gauss), float(gauss)))
-        return found
 
     def _slice(self, content: Any, depth: int) -> object:
         if len(content) != 3 or any(one is not None and type(one) is not int for one in content):

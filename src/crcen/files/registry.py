@@ -218,10 +218,7 @@ def find_type(name: object) -> type | None:
 
 def is_known(kind: type) -> bool:
     """Whether files may hold objects of exactly this type."""
-    name = kind.__name__
-    if name not in _modules() or kind.__module__.partition(".")[0] != _modules()[name].partition(".")[0]:
-        return False
-    return find_type(name) is kind
+    return find_type(kind.__name__) is kind
 
 
 def _is_record(kind: type) -> bool:

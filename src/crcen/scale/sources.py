@@ -1,16 +1,20 @@
-"""Rows in passing: Parquet files, Arrow datasets and batches, read in blocks; which rows are held out."""
+"""Rows in passing: Parquet files, Arrow datasets and batches, read in blocks; held-out rows; counts and moments.
+
+Ray's readers use this module, which loads no torch: Ray stops a reader whenever it likes, and a process that is stopped
+while it loads torch can never load it again.
+"""
 
 import hashlib
 import warnings
 import zlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,17 +22,21 @@ from numpy.typing import ArrayLike
 from crcen._support.lazy import ds, pa
 from crcen._support.text import listed
 from crcen.exceptions import CrcenError, DataUnavailable, InvalidInput, InvalidParameter
+from crcen.models.validation import check_classes
 from crcen.tables.locations import paths_of, reading
 from crcen.tables.parquet import STREAM_BYTES, arrow_system, check_kind, index_columns, kind_of, record_batches
-from crcen.tables.typing import ArrowArray, Fragment, RecordBatch, Schema
+from crcen.tables.typing import ArrowArray, ArrowTable, Fragment, RecordBatch, Schema
 from crcen.theory.price import Labels
 from crcen.theory.rows import Array, Bools, LabelArray
+from crcen.training.network import INPUT_LIMIT, InputEncoding
 
+_TARGET, _WEIGHT = "target", "weight"  # columns that `read_groups` adds
 _GOLDEN, _ODD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
 _HALF = np.uint64(32)
 
 T = TypeVar("T")
 Source = Any  # paths, a dataset of pyarrow, or batches
+Stretch = tuple[int, int, int]  # number of a piece of a source, and the first row and the end of a part of it
 _Reader: TypeAlias = "tuple[list[Chunk], Iterator[Chunk]]"  # rows of a chunk that are left, and the chunks after it
 
 
@@ -95,14 +103,6 @@ def row_keys(n: int, seed: int, stream: int, origin: str, *place: int) -> Array:
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(key))).random(n)
 
 
-class Stretch(NamedTuple):
-    """Rows start…stop−1 of a piece of a source."""
-
-    piece: int
-    start: int
-    stop: int
-
-
 def reading_order(n_pieces: int, seed: int | None, epoch: int) -> list[int]:
     """The order of pieces in an epoch: random from (seed, epoch), or as they stand without a seed."""
     if seed is None:
@@ -130,7 +130,7 @@ def plan_blocks(sizes: Sequence[int], order: Sequence[int], block_rows: int, way
             for piece, start in is_open:
                 stop = min(start + share, sizes[piece], start + room)
                 if stop > start:
-                    block.append(Stretch(piece, start, stop))
+                    block.append((piece, start, stop))
                 room -= stop - start
                 if stop < sizes[piece]:
                     still_open.append((piece, stop))
@@ -361,9 +361,9 @@ class ArrowSource:
 
     def _stretch(self, stretch: Stretch, readers: dict[int, _Reader]) -> Iterator[Chunk]:
         """Chunks of a stretch; ``readers`` holds what is left of its piece, for the next one."""
-        piece = self._pieces[stretch.piece]
-        rest, chunks = readers.pop(stretch.piece, ([], self._piece_chunks(piece, stretch.start)))
-        missing = stretch.stop - stretch.start
+        number, start, stop = stretch
+        piece, missing = self._pieces[number], stop - start
+        rest, chunks = readers.pop(number, ([], self._piece_chunks(piece, start)))
         for chunk in chain(rest, chunks):
             rest, chunk = [chunk[missing:]] if len(chunk) > missing else [], chunk[:missing]
             missing -= len(chunk)
@@ -372,8 +372,8 @@ class ArrowSource:
                 break
         if missing:
             raise DataUnavailable(f"{self._files[piece.file].name} ended before its last row; was it changed?")
-        if stretch.stop < piece.n_rows:
-            readers[stretch.piece] = (rest, chunks)
+        if stop < piece.n_rows:
+            readers[number] = (rest, chunks)
 
     def _piece_chunks(self, piece: _Piece, skip: int) -> Iterator[Chunk]:
         """Chunks of a piece without its first ``skip`` rows."""
@@ -426,15 +426,6 @@ def labels_of(column: ArrowArray, target: str, name: str) -> LabelArray:
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
-class RowBlocks(Protocol):
-    """Rows that can be read any number of times, in blocks."""
-
-    def blocks(
-        self, block_rows: int, seed: int | None = None, epoch: int = 0, start: int = 0
-    ) -> Iterator[Iterable[Chunk]]:
-        """Blocks in an order from (seed, epoch), from ``start`` on; use the chunks of a block before the next block."""
-
-
 def open_source(
     source: Source,
     target: str | None,
@@ -449,8 +440,7 @@ def open_source(
     is_paths = isinstance(source, str | Path) or (
         isinstance(source, list | tuple) and bool(source) and all(isinstance(one, str | Path) for one in source)
     )
-    bases = type(source).__mro__
-    if is_paths or any(base.__module__.startswith("pyarrow") and base.__name__ == "Dataset" for base in bases):
+    if is_paths or isinstance(source, ds.Dataset):
         if target is None:
             message = "target must name the column of labels of files or of an Arrow dataset: got None."
             raise InvalidParameter(message, parameter="target")
@@ -534,6 +524,39 @@ class BatchSource:
 RowSource = ArrowSource | BatchSource
 
 
+def read_groups(
+    groups: Sequence[Sequence[int]], source: ArrowSource, labels: Labels, buffer_rows: int, seed: int
+) -> Iterator[ArrowTable]:
+    """Rows of groups of files as Arrow tables, for Ray Data: a column a feature, then target and weight."""
+    for group in groups:
+        for block in source.part(group).blocks(buffer_rows, seed, group[0]):
+            tables = []
+            for chunk in block:
+                columns = {str(j): column for j, column in enumerate(chunk.X.T)}
+                tables.append(pa.table({**columns, _TARGET: chunk.target(labels), _WEIGHT: chunk.weight}))
+            yield pa.concat_tables(tables)
+
+
+class RayShard:
+    """The rows that `read_groups` sends to one worker, in blocks; the same in every epoch and after a restart."""
+
+    def __init__(self, shard: Any, moved: Callable[[], None] = lambda: None) -> None:
+        self._shard, self._moved = shard, moved
+
+    def blocks(self, block_rows: int, seed: int | None = None, epoch: int = 0, start: int = 0) -> Iterator[list[Chunk]]:
+        """Blocks in the order of reading, from block ``start`` on; those before it are read and passed over."""
+        tables = self._shard.iter_batches(batch_size=block_rows, batch_format="pyarrow", prefetch_batches=1)
+        for number, table in enumerate(tables):
+            self._moved()
+            if number >= start:
+                features = [str(j) for j in range(table.num_columns - 2)]
+                batches = table.to_batches(max_chunksize=8192)
+                yield [chunk_of(batch, features, _TARGET, _WEIGHT, "a file") for batch in batches]
+
+
+RowBlocks = RowSource | RayShard  # all have `blocks`
+
+
 def read_ahead(items: Iterator[T]) -> Iterator[T]:
     """The same items, each made by a thread while the one before it is used; its errors are raised here."""
     end = object()
@@ -543,3 +566,156 @@ def read_ahead(items: Iterator[T]) -> Iterator[T]:
             following = pool.submit(next, items, end)
             yield cast(T, item)
             del item  # not kept alive while the next one is waited for
+
+
+_MOST_CLASSES = 1000
+
+
+class ColumnMoments:
+    """Weighted mean and sum of squared deviations of columns, by Chan's update; rows of weight 0 are no rows."""
+
+    def __init__(self, n_columns: int) -> None:
+        self.weight = 0.0
+        self.mean, self.squares = np.zeros(n_columns), np.zeros(n_columns)
+        self.low, self.high = np.full(n_columns, np.inf), np.full(n_columns, -np.inf)
+
+    @classmethod
+    def of(cls, X: Array, weight: Array) -> "ColumnMoments":
+        """The moments of some rows."""
+        found = cls(X.shape[1])
+        if not weight.all():
+            X, weight = X[weight > 0], weight[weight > 0]
+        if len(X):
+            columns, found.weight = X.T, float(weight.sum())
+            found.mean = (columns * weight).sum(axis=1) / found.weight
+            with np.errstate(over="ignore"):
+                found.squares = ((columns - found.mean[:, None]) ** 2 * weight).sum(axis=1)
+            found.low, found.high = columns.min(axis=1), columns.max(axis=1)
+        return found
+
+    def merge(self, other: "ColumnMoments") -> None:
+        """Add the moments of other rows."""
+        if not self.weight:
+            vars(self).update(vars(other))  # arrays are never changed in place
+        elif other.weight:
+            total, apart = self.weight + other.weight, other.mean - self.mean
+            self.mean = self.mean + apart * (other.weight / total)
+            with np.errstate(over="ignore"):  # `encoding` rejects these values
+                self.squares = self.squares + other.squares + apart**2 * (self.weight * other.weight / total)
+            self.low, self.high = np.minimum(self.low, other.low), np.maximum(self.high, other.high)
+            self.weight = total
+
+    def encoding(self) -> InputEncoding:
+        """Standardisation by these rows; a constant column gets scale 1."""
+        size = np.maximum(np.abs(self.low), np.abs(self.high))
+        size[size == 0] = 1.0
+        std = np.sqrt(self.squares / self.weight)
+        if not np.isfinite(std).all():
+            raise InvalidInput("a column holds values too large to be squared; divide it by a constant first.")
+        is_constant = std / size <= 1e-12 * np.maximum(np.abs(self.mean) / size, 1e-12)
+        mean = np.where(is_constant, np.where(self.low == self.high, self.low, self.mean), self.mean)
+        limit = np.full(len(mean), INPUT_LIMIT)
+        return InputEncoding(mean, np.where(is_constant | (std == 0), 1.0, std), None, -limit, limit)
+
+
+@dataclass
+class LabelTotals:
+    """Rows and weight of each label."""
+
+    rows: Counter[object] = field(default_factory=Counter)
+    weight: Counter[object] = field(default_factory=Counter)
+
+    def add(self, labels: LabelArray, weight: Array) -> None:
+        """Add rows."""
+        kinds, at = np.unique(labels, return_inverse=True)
+        names, rows, weights = kinds.tolist(), np.bincount(at).tolist(), np.bincount(at, weight).tolist()
+        self.merge(LabelTotals(*(Counter(dict(zip(names, counts, strict=True))) for counts in (rows, weights))))
+
+    def merge(self, other: "LabelTotals") -> None:
+        """Add the totals of other rows."""
+        self.rows.update(other.rows)
+        self.weight.update(other.weight)
+        if len(self.rows) > _MOST_CLASSES:
+            message = f"the target must hold classes, at most {_MOST_CLASSES} of them: got {len(self.rows)} values"
+            raise InvalidInput(f"{message}; is it a number to be predicted?")
+
+    @property
+    def n_rows(self) -> int:
+        """All rows."""
+        return self.rows.total()
+
+    def weights(self, classes: LabelArray) -> Array:
+        """Weight of each class, (K,)."""
+        return np.array([self.weight[label] for label in classes.tolist()], dtype=np.float64)
+
+
+@dataclass
+class StreamStatistics:
+    """Results of a first pass over the rows; those of parts of the rows can be merged."""
+
+    names: tuple[str, ...]  # names of the columns
+    # Which rows are held out (see `crcen.scale.sources.held_out`)
+    validation_fraction: float = 0.0
+    seed: int = 0
+    # Labels of all rows, and of those that are not held out
+    totals: LabelTotals = field(default_factory=LabelTotals)
+    train_totals: LabelTotals = field(default_factory=LabelTotals)
+    moments: ColumnMoments = field(init=False)  # column moments of the rows that are not held out
+    is_weighted: bool = False  # whether a sample weight differs from 1
+
+    def __post_init__(self) -> None:
+        self.moments = ColumnMoments(len(self.names))
+
+    def add(self, chunk: Chunk) -> None:
+        """Add a chunk, or reject it with an error."""
+        chunk.check(self.names)
+        self.is_weighted |= bool((chunk.weight != 1.0).any())
+        self.totals.add(chunk.labels, chunk.weight)
+        if self.validation_fraction:
+            chunk = chunk[~held_out(chunk.X, self.validation_fraction, self.seed)]
+        if len(chunk):
+            self.train_totals.add(chunk.labels, chunk.weight)
+            self.moments.merge(ColumnMoments.of(chunk.X, chunk.weight))
+
+    def merge(self, other: "StreamStatistics") -> None:
+        """Add the statistics of other rows."""
+        self.totals.merge(other.totals)
+        self.train_totals.merge(other.train_totals)
+        self.moments.merge(other.moments)
+        self.is_weighted |= other.is_weighted
+
+    def digest(self) -> str:
+        """A text that differs for other rows."""
+        return repr((self.totals, [self.moments.mean.tobytes(), self.moments.squares.tobytes()]))
+
+    def classes(self) -> LabelArray:
+        """The labels, sorted."""
+        if not self.totals.rows:
+            raise InvalidInput("the source holds no rows.")
+        return check_classes(np.array(list(self.totals.rows)))
+
+
+def survey_source(rows: RowSource, validation_fraction: float, seed: int) -> StreamStatistics:
+    """Counts and moments of all rows, which are all checked on the way."""
+    parts: list[StreamStatistics] = []
+
+    def use(chunks: Iterator[Chunk]) -> None:
+        part: StreamStatistics | None = None
+        for chunk in read_ahead(chunks):  # the names of batches are known from the first one on
+            part = part or StreamStatistics(rows.names, validation_fraction, seed)
+            part.add(chunk)
+        parts.extend([] if part is None else [part])
+
+    rows.each_part(use)
+    whole = StreamStatistics(rows.names, validation_fraction, seed)
+    for part in parts:
+        whole.merge(part)
+    return whole
+
+
+def survey_part(part: ArrowSource, validation_fraction: float, seed: int) -> StreamStatistics | CrcenError:
+    """Counts and moments of some files, or why they cannot be used: a value, since Ray would try an error again."""
+    try:
+        return survey_source(part, validation_fraction, seed)
+    except CrcenError as error:
+        return error

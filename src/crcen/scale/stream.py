@@ -2,40 +2,60 @@
 
 import hashlib
 import numbers
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 
 from crcen._support.files import check_writable
 from crcen._support.progress import progress_bar
-from crcen.exceptions import InvalidParameter, TrainingFailed
+from crcen.exceptions import InvalidInput, InvalidParameter, TrainingFailed
 from crcen.models.classifier import CRCENClassifier
-from crcen.models.fitting import base_seed
-from crcen.scale.balance import balance_on, store_networks
-from crcen.scale.checkpoint import Progress, lock_storage, read_checkpoint, write_checkpoint
-from crcen.scale.plan import StreamPlan, check_streamable, make_plan, rows_together, streamed_encoding
-from crcen.scale.sources import BatchSource, RowBlocks, Source, open_source, read_ahead
-from crcen.scale.statistics import StreamStatistics, survey_source
-from crcen.theory.price import WeightingLike
-from crcen.theory.rows import Array
+from crcen.models.ensemble import Ensemble
+from crcen.models.fitted import Course, write_fit
+from crcen.models.fitting import base_seed, member_seed
+from crcen.models.options import Calibration
+from crcen.scale import sources
+from crcen.scale.checkpoint import Progress, kept_in, lock_storage, read_checkpoint, write_checkpoint
+from crcen.scale.sources import BatchSource, Chunk, RowBlocks, Source, StreamStatistics
+from crcen.theory.balance import BalanceRows, solve_balance
+from crcen.theory.key_equation import KeySums, key_sums, on_rows
+from crcen.theory.price import Labels, Price, WeightingLike, softmax
+from crcen.theory.rows import Array, Index, LabelArray
 from crcen.training.device import find_device, reproducible_arithmetic
 from crcen.training.jobs import Status
-from crcen.training.recipe import Schedule
-from crcen.training.stream import AllReduce, Batch, StreamTrainer, cut_evenly
+from crcen.training.network import InputEncoding, NetworkGroup, raw
+from crcen.training.recipe import ADAM, Recipe, Schedule
+from crcen.training.stream import AllReduce, Batch, StreamShape, StreamTrainer, cut_evenly, encode_into, spread_order
 
 Parameters = dict[str, Any]  # of `CRCENClassifier`
+_Single: TypeAlias = NDArray[np.float32]
 
 _PATIENCE = 10  # epochs without a lower validation loss before training stops, as in `CRCENClassifier`
 _MOST_L2, _L2_ROWS = 1e-4, 100.0
 _DEFAULTS = {"hidden": (64,), "l2": _MOST_L2, "n_members": 1, "encoding": "standard"}
 _BATCH_SIZE = 1024
-SAMPLE_ROWS = 65_536  # on which an encoding other than "standard" is fitted
+_BALANCED = 1e-10
+# There are four buffers of rows: one is filled, one shuffled, one waits and one is trained on.
+_BUFFER_ROWS, _BUFFER_BYTES = 65_536, 2**25
+_ROWS_AT_ONCE = 65_536
+# Numbers of a table of rows and pairs of classes in memory at a time.
+_NUMBERS_AT_ONCE = 2**22
+# Gap of logarithms of flows at which the solve ends; parts of the rows are summed in other orders than whole ones.
+_CLOSED, _CLOSED_TWO = 1e-12, 1e-14
+
+Shift = float | Array  # of the positive class, or of all
+Gather = Callable[[Any], Sequence[Any]]  # the values of all workers, in the order of ranks
 
 
 def fit_stream(
@@ -85,7 +105,7 @@ def fit_stream(
     **parameters
         Any other parameter of `CRCENClassifier`. Other defaults: ``hidden=(64,)``, ``n_members=1``,
         ``Schedule(batch_size=1024)``, an ``l2`` of 100 divided by the number of rows, at most 1e-4, and
-        ``encoding="standard"``, which is fitted on all rows; other encodings are fitted on a random sample of 65,536.
+        ``encoding="standard"``, the only one that a stream supports.
 
     Returns
     -------
@@ -115,7 +135,7 @@ def fit_stream(
     True
     """
     model = streamed_model(weighting, epochs, parameters, checkpoint_rows=checkpoint_rows, buffer_rows=buffer_rows)
-    rows = open_source(source, target, sample_weight, features, skip_bad_files=skip_bad_files)
+    rows = sources.open_source(source, target, sample_weight, features, skip_bad_files=skip_bad_files)
     path, device = None if checkpoint is None else Path(checkpoint), find_device(model.device)
     lock = nullcontext() if path is None else lock_storage(path.parent, path.name, "checkpoint")
     if path is not None:
@@ -124,7 +144,7 @@ def fit_stream(
         saved = read_checkpoint(path) if path is not None else None
         is_seeded = isinstance(model.random_state, numbers.Integral)
         seed = base_seed(model.random_state) if saved is None or is_seeded else saved.seed
-        statistics = survey_source(rows, *survey_terms(model, seed))
+        statistics = sources.survey_source(rows, validation_share(model), seed)
         settle_penalty(model, parameters, statistics)
         plan = make_plan(model, statistics, seed)
         buffer_rows = buffer_rows or rows_together(plan.encoding.size)
@@ -136,22 +156,35 @@ def fit_stream(
             progress = saved
         run = StreamRun(model, rows, plan, progress, buffer_rows, device)
         if path is not None:
-            run.save_every(checkpoint_rows, partial(write_checkpoint, path))
+            run.save_rows, run.keep = checkpoint_rows, partial(write_checkpoint, path)
         with reproducible_arithmetic():
-            status = run.train(lambda: show(run.share_done))
+            status = run.train(show)
         names = None if isinstance(rows, BatchSource) and not rows.has_names else rows.names
-        store_networks(model, plan, run.parameters(), names=names, loss_curve=progress.loss_curve, status=status)
         folder = None if path is None else path.parent
-        balance_on(model, plan, rows.blocks(buffer_rows), folder, is_weighted=statistics.is_weighted)
+        run.store(status, plan.labels, names, folder, is_weighted=statistics.is_weighted)
     return model
 
 
 def streamed_model(weighting: object, epochs: int, parameters: Parameters, **counts: object) -> CRCENClassifier:
-    """A classifier with checked settings of a streamed fit; ``counts`` of rows and workers are checked, too."""
+    """A classifier with checked settings of a streamed fit; ``counts`` of rows and workers are checked, too.
+
+    Settings that are invalid, or that a stream does not support, are rejected.
+    """
     model = CRCENClassifier(cast(WeightingLike, weighting), **{"max_epochs": epochs, **_DEFAULTS, **parameters})
     schedule = Schedule.of(model.schedule)
     model.schedule = replace(schedule, batch_size=schedule.batch_size or _BATCH_SIZE)
-    check_streamable(model)
+    recipe, calibration = model.recipe(), Calibration.of(model.calibration)
+    for name, value, allowed, instead in (
+        ("probability", calibration.probability, ("shift", "auto"), "a fitted map needs folds of rows in memory"),
+        ("balance", calibration.balance, (True, False, "auto"), "a stream has no folds; all rows solve for its bias"),
+        ("solver", recipe.solver, (ADAM.name, "auto"), "L-BFGS needs all rows at each step"),
+        ("loss", recipe.loss, ("cross_entropy", "squared_error"), "a stream learns one softmax; use fit"),
+        ("missing", recipe.missing, ("error",), "a stream has no indicators; fill NaN in your source, or use fit"),
+        ("encoding", recipe.encoding, ("standard", "auto"), "other encodings are learned by fit, with rows in memory"),
+        ("column_scales", recipe.column_scales, (False, "auto"), "scales are learned by fit, with all rows in memory"),
+    ):
+        if value not in allowed:
+            raise InvalidParameter(f"{name} must be {allowed[0]!r} here, got {value!r}: {instead}.", parameter=name)
     check_counts(**counts)
     return model
 
@@ -170,17 +203,226 @@ def settle_penalty(model: CRCENClassifier, parameters: Parameters, statistics: S
         model.l2 = min(_MOST_L2, _L2_ROWS / max(statistics.train_totals.n_rows, 1))
 
 
-def survey_terms(model: CRCENClassifier, seed: int) -> tuple[float, int, int]:
-    """Arguments of a survey: the share of rows to hold out, the seed, and the size of the sample."""
+def validation_share(model: CRCENClassifier) -> float:
+    """The share of rows that is held out for early stopping."""
     recipe = model.recipe()
-    fraction = recipe.validation_fraction if recipe.early_stopping else 0.0
-    return fraction, seed, 0 if streamed_encoding(model) == "standard" else SAMPLE_ROWS
+    return recipe.validation_fraction if recipe.early_stopping else 0.0
 
 
 def fingerprint_of(model: CRCENClassifier, *about: object) -> str:
     """A text that differs for other settings that change the result, or another ``about``."""
     settings = {k: v for k, v in model.get_params().items() if k not in ("verbose", "random_state", "device")}
     return hashlib.sha256(repr((sorted(settings.items()), about)).encode()).hexdigest()
+
+
+def rows_together(n_inputs: int) -> int:
+    """Rows that are shuffled together: as many as fit in bounded memory once encoded."""
+    return max(1, min(_BUFFER_ROWS, _BUFFER_BYTES // (4 * (n_inputs + 1))))
+
+
+class _RowBuffer:
+    """Memory for the rows of a block, reused for the next block: allocation costs as much as reading."""
+
+    def __init__(self, width: int) -> None:
+        self._parts: list[_Single] = [np.empty(shape, dtype=np.float32) for shape in ((0, width), (0,), (0,))]
+
+    def rows(self, start: int, stop: int) -> list[_Single]:
+        """Encoded rows, labels and weights from ``start`` to ``stop``; earlier rows are kept."""
+        if stop > len(self._parts[0]):
+            for number, part in enumerate(self._parts):
+                larger = np.empty((stop + stop // 2 if start else stop, *part.shape[1:]), dtype=np.float32)
+                larger[:start] = part[:start]
+                self._parts[number] = larger
+        return [part[start:stop] for part in self._parts]
+
+
+@dataclass(frozen=True, eq=False)
+class StreamPlan:
+    """A streamed fit without its data; every worker makes the same plan from the same statistics."""
+
+    # As in the fitted classifier; the counts are those of all rows
+    labels: Labels
+    price: Price
+    training_price: Price  # weights of the loss
+    recipe: Recipe  # how the networks are trained
+    # Input layer and networks: one output for two classes with a positive one, otherwise one per class
+    encoding: InputEncoding
+    shape: StreamShape
+    seed: int  # of initial weights, order and held-out rows
+    validation_fraction: float  # share of rows held out for early stopping, 0 for none
+    weight_scale: float  # mean sample weight of the training rows; the weights of a batch are divided by it
+    mean_weight: float  # mean of scaled sample weight times class weight over the training rows
+    # Start of the output biases: log-odds of the weighted classes, or centred logarithms of their shares
+    output_bias: float | Array
+    n_features: int  # columns of the rows
+
+    def trainer(self, device: torch.device | str = "cpu", all_reduce: AllReduce | None = None) -> StreamTrainer:
+        """Networks at their start, the same for every worker."""
+        made = StreamTrainer(self.shape, device, all_reduce)
+        made.initialise(self.output_bias)
+        weights = self.training_price.weights
+        if self.labels.positive is not None:
+            weights = weights[[1 - self.labels.column, self.labels.column]]
+        made.weigh(weights, self.mean_weight)
+        return made
+
+    def by_number(self) -> "StreamPlan":
+        """The same plan for rows whose labels are targets already: truth values, or class numbers."""
+        if self.labels.positive is not None:
+            return replace(self, labels=Labels(np.array([False, True]), True))
+        return replace(self, labels=Labels(np.arange(self.labels.n_classes)))
+
+    def training_rows(self, block: Iterable[Chunk], *key: int, buffer: _RowBuffer) -> Batch:
+        """The training rows of a block, shuffled by (seed, key) with the classes spread evenly."""
+        parts = self._collected(block, buffer, held=False)
+        rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([self.seed, 4, *key])))
+        order = spread_order(parts[1].astype(np.int64), rng)
+        return Batch(*(torch.from_numpy(part.take(order, axis=0)) for part in parts))
+
+    def validation_rows(self, block: Iterable[Chunk]) -> Batch:
+        """The rows of a block that are held out."""
+        return Batch(*map(torch.from_numpy, self._collected(block, self.buffer(), held=True)))
+
+    def buffer(self) -> _RowBuffer:
+        """Memory for the rows of a block."""
+        return _RowBuffer(self.encoding.size + 1)
+
+    def _collected(self, block: Iterable[Chunk], buffer: _RowBuffer, *, held: bool) -> list[_Single]:
+        """Encoded rows, labels and weights of a block in its own order; a chunk is released before the next is read."""
+        n = 0
+        for chunk in block:
+            if self.validation_fraction:
+                chunk = chunk[sources.held_out(chunk.X, self.validation_fraction, self.seed) == held]
+            x, y, weights = buffer.rows(n, n + len(chunk))
+            encode_into(x, self.encoding, chunk.X)
+            y[:], weights[:] = chunk.target(self.labels), chunk.weight / self.weight_scale
+            n += len(chunk)
+        return buffer.rows(0, n)
+
+
+def make_plan(model: CRCENClassifier, statistics: StreamStatistics, seed: int) -> StreamPlan:
+    """The plan that follows from the counts and moments of all rows, including those of other workers."""
+    totals, classes = statistics.totals, statistics.classes()
+    counts, sizes = totals.weights(classes), [totals.rows[label] for label in classes.tolist()]
+    labels = Labels.from_totals(classes, counts, sizes, model.pos_label, model.weighting)
+    price, train_counts = labels.resolve(model.weighting, counts), statistics.train_totals.weights(classes)
+    n_rows, n_train = totals.n_rows, statistics.train_totals.n_rows
+    if not train_counts.all() or (statistics.validation_fraction and n_train == n_rows):
+        held = f"{n_rows - n_train} of {n_rows} were held out; change validation_fraction or turn early_stopping off"
+        raise InvalidInput(f"rows of every class are needed to train on, and some to hold out: {held}.")
+    trained = model.training_weighting_at(price, labels)
+    mass, scale = trained.weights * train_counts, float(train_counts.sum()) / n_train
+    logs = np.log(mass)
+    recipe = model.recipe().in_batches().replace(encoding="standard", column_scales=False)
+    recipe = recipe.settled(n_train)
+    encoding = statistics.moments.encoding() if recipe.standardize else raw(len(statistics.names))
+    is_binary = labels.positive is not None
+    return StreamPlan(
+        labels=labels,
+        price=price,
+        training_price=trained,
+        recipe=recipe,
+        encoding=encoding,
+        shape=StreamShape(
+            n_inputs=encoding.size,
+            recipe=recipe,
+            seeds=tuple(member_seed(seed, member) for member in range(model.n_members)),
+            total_rows=int(model.max_epochs or 1) * n_train,
+            n_outputs=1 if is_binary else labels.n_classes,
+        ),
+        seed=seed,
+        validation_fraction=statistics.validation_fraction,
+        weight_scale=scale,
+        mean_weight=float(mass.sum()) / (n_train * scale),
+        output_bias=float(logs[labels.column] - logs[1 - labels.column]) if is_binary else logs - logs.mean(),
+        n_features=len(statistics.names),
+    )
+
+
+class LogitFile:
+    """Logits, classes and sample weights of rows, in an unnamed file of a folder, written and read in chunks.
+
+    ``n_outputs`` is 1 for the logit of the positive class, else K; weights are kept if they differ from 1.
+    """
+
+    def __init__(self, folder: Path | None = None, n_outputs: int = 1, *, is_weighted: bool) -> None:
+        self.n_classes, self._n_outputs, self._n_rows = max(2, n_outputs), n_outputs, 0
+        self._columns, self._folder = n_outputs + 1 + is_weighted, folder
+        with self._on_disk():
+            self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
+        self.totals = np.zeros(self.n_classes)
+
+    def add(self, logits: Array, y: LabelArray, weight: Array) -> None:
+        """Append rows with class numbers, or whether they are positive; those of weight 0 are no rows."""
+        if not np.isfinite(logits).all():
+            raise InvalidInput("a logit is not finite: look for extreme values in these rows, or standardize columns.")
+        mine = weight > 0
+        table = np.column_stack([logits[mine], y[mine].astype(np.float64), weight[mine]])[:, : self._columns]
+        self.totals += np.bincount(y[mine].astype(np.int64), weight[mine], self.n_classes)
+        self._n_rows += len(table)
+        with self._on_disk():
+            self._file.write(np.ascontiguousarray(table).tobytes())
+
+    def _on_disk(self) -> AbstractContextManager[None]:
+        return kept_in(self._folder, f"the logits, {8 * self._columns} bytes a row,", "name a larger disk by TMPDIR")
+
+    def rows(
+        self, price: Price, shift: Shift = 0.0, at_once: int | None = None
+    ) -> Iterator[tuple[Array, Index, Array]]:
+        """Logits (n, K) with a shift, class numbers and weights, in chunks."""
+        if not self._n_rows:
+            return
+        with self._on_disk():
+            self._file.flush()
+        n, at_once = self._n_outputs, at_once or _ROWS_AT_ONCE
+        for start in range(0, self._n_rows, at_once):
+            self._file.seek(8 * self._columns * start)
+            found = self._file.read(8 * self._columns * at_once)
+            table = np.frombuffer(found).reshape(-1, self._columns)
+            columns, y = table[:, :n] + shift, table[:, n].astype(np.int64)
+            weight = table[:, -1] if self._columns > n + 1 else np.ones(len(table))
+            if price.positive is not None:
+                columns = np.column_stack([np.zeros(len(table)), columns])[:, :: 1 if price.positive else -1]
+                y = y if price.positive else 1 - y
+            yield columns, y, weight
+
+    def __enter__(self) -> "LogitFile":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with suppress(OSError):  # of a full disk: what could not be written is not wanted any more
+            self._file.close()
+
+
+def solve_file(logits: LogitFile, price: Price, gather: Gather = lambda own: [own]) -> Shift:
+    """The shift, or shifts (K,) with mean 0, with which the key equations hold on all rows of all workers.
+
+    ``gather`` collects the arrays of all workers; each worker then finds the same shifts.
+    """
+    totals = np.sum(gather(logits.totals), axis=0)
+    is_binary = price.positive is not None
+    if not totals.all():
+        absent = int(np.argmin(totals))
+        what = f"no {('negative', 'positive')[absent]} row was given" if is_binary else f"class {absent} has none"
+        raise InvalidInput(f"the balance solve needs rows of every class with weight: {what}.")
+
+    def parts() -> Iterator[tuple[Array, Index, Array]]:
+        for columns, y, weight in logits.rows(price):
+            yield columns, y, np.log(weight) + price.log_weights[y]
+
+    rows = BalanceRows(parts, logits.n_classes, lambda values: np.stack(gather(values)))
+    shifts = solve_balance(rows, _CLOSED_TWO if is_binary else _CLOSED)
+    if price.positive is not None:
+        return float(shifts[price.positive] - shifts[1 - price.positive])
+    return np.asarray(shifts - shifts.mean())
+
+
+def sums_of_file(logits: LogitFile, shift: Shift, price: Price) -> KeySums | None:
+    """The sums of the rows of a file, with the shift added to their logits; None if there are no rows."""
+    n_pairs = logits.n_classes * (logits.n_classes - 1) // 2
+    rows = logits.rows(price, shift, max(256, min(_ROWS_AT_ONCE, _NUMBERS_AT_ONCE // n_pairs)))
+    parts = [key_sums(y, softmax(columns), weight, price) for columns, y, weight in rows]
+    return sum(parts[1:], parts[0]) if parts else None
 
 
 @dataclass(eq=False)
@@ -195,25 +437,17 @@ class StreamRun:
     device: torch.device
     all_reduce: AllReduce | None = None
     n_workers: int = 1
+    save_rows: int = 0  # between two checkpoints, which ``keep`` takes; 0 for none
+    keep: Callable[[Progress], object] = lambda progress: None
 
     def __post_init__(self) -> None:
         self.trainer: StreamTrainer = self.plan.trainer(self.device, self.all_reduce)
         if self.progress.arrays:
             self.trainer.restore({k: v for k, v in self.progress.arrays.items() if not k.startswith("best_")})
-        self._keep: Callable[[Progress], object] = lambda _: None
-        self._save_rows = self._saved_at = 0
+        self._saved_at = self.trainer.rows_seen
 
-    def save_every(self, n_rows: int, keep: Callable[[Progress], object]) -> None:
-        """Write a checkpoint after each such number of rows."""
-        self._save_rows, self._keep, self._saved_at = n_rows, keep, self.trainer.rows_seen
-
-    @property
-    def share_done(self) -> float:
-        """The share of the rows of all epochs that training has used."""
-        return self.trainer.rows_seen / self.plan.shape.total_rows
-
-    def train(self, show: Callable[[], None]) -> Status:
-        """Run the epochs that are left; ``show`` is called after each block of rows."""
+    def train(self, show: Callable[[float], None]) -> Status:
+        """Run the epochs that are left; ``show`` takes the share of rows done after each block."""
         at, stops_early = self.progress, self.plan.recipe.early_stopping
         while at.epoch < int(self.model.max_epochs or 1):
             if stops_early and at.since_best >= _PATIENCE:
@@ -222,18 +456,18 @@ class StreamRun:
                 if not self.trainer.step(rows):
                     break
                 if block != at.block:
-                    show()
+                    show(self.trainer.rows_seen / self.plan.shape.total_rows)
                 at.block, at.batch = block, batch + 1
-                if self._save_rows and self.trainer.rows_seen - self._saved_at >= self._save_rows:
+                if self.save_rows and self.trainer.rows_seen - self._saved_at >= self.save_rows:
                     self._save()
             self._check_finite()
             at.loss_curve.append(self.trainer.take_objective())
             if stops_early:
                 self._watch()
             at.epoch, at.block, at.batch = at.epoch + 1, 0, 0
-            if self._save_rows:
+            if self.save_rows:
                 self._save()
-            show()
+            show(self.trainer.rows_seen / self.plan.shape.total_rows)
         return Status.COMPLETED
 
     def _batches(self) -> Iterator[tuple[int, int, Batch | None]]:
@@ -248,7 +482,7 @@ class StreamRun:
             for number, block in enumerate(blocks, first):
                 yield self.plan.training_rows(block, at.epoch, number, buffer=buffer).to(self.device)
 
-        for block, rows in enumerate(read_ahead(prepared()), first):
+        for block, rows in enumerate(sources.read_ahead(prepared()), first):
             for batch, part in enumerate(cut_evenly(len(rows), batch_size)):
                 if block > first or batch >= skip:
                     yield block, batch, rows[part]
@@ -259,7 +493,7 @@ class StreamRun:
         """Keep each member's best epoch on the held-out rows."""
         at = self.progress
         held_out = (self.plan.validation_rows(block) for block in self.rows.blocks(self.buffer_rows))
-        losses = self.trainer.losses(rows.to(self.device) for rows in read_ahead(held_out))
+        losses = self.trainer.losses(rows.to(self.device) for rows in sources.read_ahead(held_out))
         before = np.min(at.val_loss_curve, axis=0) if at.val_loss_curve else np.full(len(losses), np.inf)
         at.val_loss_curve.append(losses.tolist())
         better = losses < before
@@ -276,11 +510,56 @@ class StreamRun:
         weights = [best.get(f"best_weight_{i}", own) for i, own in enumerate(weights)]
         return weights, [best.get(f"best_bias_{i}", own) for i, own in enumerate(biases)]
 
+    def store(
+        self,
+        status: Status,
+        labels: Labels,
+        names: Sequence[str] | None,
+        folder: Path | None = None,
+        *,
+        is_weighted: bool,
+        gather: Gather = lambda own: [own],
+    ) -> None:
+        """Write the fitted state of the classifier, with the key equation solved on all rows if it asks for that.
+
+        ``labels`` are those of the classifier, ``names`` those of the columns, if known. A file of the folder holds the
+        logits. ``gather`` collects the values of all workers.
+        """
+        plan, model = self.plan, self.model
+        weights, biases = self.parameters()
+        group = NetworkGroup(plan.encoding, tuple(weights), tuple(biases), plan.recipe.activation)
+        ensemble = Ensemble.of(labels, plan.training_price, (group,)).at_price(plan.price)
+        with reproducible_arithmetic(), LogitFile(folder, plan.shape.n_outputs, is_weighted=is_weighted) as logits:
+            for chunk in sources.read_ahead(chain.from_iterable(self.rows.blocks(self.buffer_rows))):
+                columns = ensemble.mean_logits(chunk.X) + ensemble.shift
+                of_network = columns if labels.positive is None else labels.margin(columns)
+                logits.add(of_network, chunk.target(plan.labels), chunk.weight)
+            shift: Shift = np.zeros(labels.n_classes) if labels.positive is None else 0.0
+            if plan.recipe.balance:
+                shift = solve_file(logits, plan.price, gather)
+            own = sums_of_file(logits, shift, plan.price)
+        found = [part for part in gather(own) if part is not None]
+        key = on_rows(sum(found[1:], found[0]).key_equation(plan.price), "all rows of the stream")
+        if len(group) == 1:  # its own bias carries the shift
+            ensemble = replace(ensemble, members=(group.shifted(shift),))
+        else:
+            ensemble = ensemble.shifted(labels.columns(shift))
+        losses = self.progress.loss_curve
+        write_fit(model, ensemble, plan.recipe, Course(len(losses), np.array(losses), status.name.lower()), key)
+        model.n_features_in_ = plan.n_features
+        if names is not None:
+            model.feature_names_in_ = np.array(names, dtype=object)
+        if plan.recipe.balance and not key.residual <= _BALANCED:
+            advice = "look for extreme values, or standardize columns"
+            warnings.warn(
+                f"the key equation holds to {key.residual:.1e} only; {advice}.", ConvergenceWarning, stacklevel=3
+            )
+
     def _save(self) -> None:
         self._check_finite()
         self._saved_at = self.trainer.rows_seen
         self.progress.arrays |= self.trainer.state()
-        self._keep(self.progress)
+        self.keep(self.progress)
 
     def _check_finite(self) -> None:
         if not self.trainer.is_finite:

@@ -5,8 +5,9 @@ import re
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from copy import deepcopy
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +58,8 @@ def check_room(ray: Ray, workers: int, cpus_per_worker: int, *, use_gpu: bool) -
     cpus, gpus = int(found.get("CPU", 0)), int(found.get("GPU", 0))
     taken = workers * cpus_per_worker
     if taken + 1 > cpus:
-        most = max((cpus - 1) // cpus_per_worker, 0)
-        advice = f"use workers={most}, or" if most else "use"
         message = f"{workers} workers of {cpus_per_worker} CPU leave none of the cluster's {cpus} CPUs to readers"
-        advice += f" a cluster of at least {taken + 1} CPUs"
+        advice = f"use fewer workers, or a cluster of at least {taken + 1} CPUs"
         raise InvalidParameter(f"{message}, and training would wait forever; {advice}.", parameter="workers")
     if use_gpu and workers > gpus:
         message = f"use_gpu=True takes one GPU a worker: got {workers} workers and {gpus} GPUs in the cluster"
@@ -89,7 +88,6 @@ def trainer_configs(
 
 
 _ERROR_LINE = re.compile(r"([\w.]+(Error|Exception)\b|crcen\.exceptions\.\w+): ")  # of a traceback
-_SECONDS_BETWEEN_LOOKS = 0.5
 
 
 def run_trainer(trainer: Ray, files: ArrowSource, storage: str | Path | None) -> Any:
@@ -109,44 +107,35 @@ def run_trainer(trainer: Ray, files: ArrowSource, storage: str | Path | None) ->
     return answer
 
 
-class _Meter:
-    """The share of work that is done."""
-
-    share = 0.0
-
-    def move(self, share: float | None = None) -> float:
-        self.share = self.share if share is None else share
-        return self.share
-
-
 @contextmanager
-def cluster_progress(ray: Ray, description: str, *, visible: bool) -> Iterator[Callable[[float], None] | None]:
-    """Draw a bar meanwhile; yield what a worker calls, on any machine, with the share of work done, or ``None``."""
+def cluster_progress(ray: Ray, title: str, *, visible: bool) -> Iterator[Callable[[float], None]]:
+    """Draw a bar meanwhile; yield what a worker calls, on any machine, with the share of work done."""
     if not visible:
-        yield None
+        yield lambda share: None
         return
-    meter = ray.remote(num_cpus=0)(_Meter).remote()
-    is_over = threading.Event()
+    from ray.util.queue import Queue
+
+    shares = Queue(actor_options={"num_cpus": 0})
+
+    def put(share: float) -> None:
+        with suppress(ray.exceptions.RayError):  # the machine of the queue is lost: the fit continues without a bar
+            shares.put(share)
 
     def follow(show: Callable[[float], None]) -> None:
-        while not is_over.wait(_SECONDS_BETWEEN_LOOKS):
-            try:
-                show(ray.get(meter.move.remote(), timeout=10 * _SECONDS_BETWEEN_LOOKS))
-            except ray.exceptions.GetTimeoutError:
-                continue
-            except ray.exceptions.RayError:  # its machine is lost: the fit continues without a bar
-                return
+        with suppress(ray.exceptions.RayError):
+            while (share := shares.get()) <= 1.0:
+                show(share)
 
-    with progress_bar(description, visible=True) as show:
+    with progress_bar(title, visible=True) as show:
         looking = threading.Thread(target=follow, args=(show,), daemon=True, name="crcen-progress")
         looking.start()
         try:
-            yield lambda share: meter.move.remote(share)
+            yield put
             show(1.0)
         finally:
-            is_over.set()
+            put(inf)  # ends the thread
             looking.join()
-            ray.kill(meter)
+            shares.shutdown(force=True)
 
 
 # Networks of a task. It must not follow the size of the cluster: then results would, in their last digits.

@@ -1,31 +1,48 @@
-"""Fit a classifier on a Ray cluster: Ray Data reads, Ray Train runs the workers and starts them again when they die."""
+"""Fits on a Ray cluster: Ray Data reads, Ray Train runs the workers and starts them again when they die.
 
+The workers of a network add up their gradients. LightGBM's data-parallel learner connects those of boosted trees.
+"""
+
+import faulthandler
 import numbers
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import torch.distributed as dist
+from torch import Tensor
 
 from crcen._support.extras import need, renamed
-from crcen.exceptions import CrcenError, InvalidParameter
+from crcen.exceptions import CrcenError, InvalidParameter, TrainingFailed
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.fitting import base_seed
-from crcen.scale.checkpoint import lock_storage
-from crcen.scale.plan import make_plan, rows_together
+from crcen.scale import stream
+from crcen.scale.checkpoint import Progress, lock_storage, read_checkpoint, write_checkpoint
+from crcen.scale.committee import BinnedRows, Codes, GrownTrees, TreePlan, grow_trees
 from crcen.scale.ray import cluster
 from crcen.scale.ray.cluster import Ray
-from crcen.scale.ray.reader import survey_part
-from crcen.scale.ray.worker import Assignment
-from crcen.scale.sources import ArrowSource, Source, reading_order
-from crcen.scale.statistics import StreamStatistics
-from crcen.scale.stream import fingerprint_of, settle_penalty, streamed_model, survey_terms
+from crcen.scale.sources import ArrowSource, Chunk, RayShard, Source, StreamStatistics, reading_order, survey_part
+from crcen.scale.stream import StreamPlan, StreamRun
 from crcen.tables.typing import ArrowTable
+from crcen.theory.price import Labels
+from crcen.theory.rows import LabelArray
+from crcen.training.device import reproducible_arithmetic
+
+T = TypeVar("T")
 
 # Files that a reader opens together, to mix their rows, and groups of files a worker, to keep readers busy.
 _MOST_FILES, _GROUPS_A_WORKER = 8, 4
 # Seconds that workers may wait for each other: one of few rows waits while others go through theirs.
 _LONGEST_WAIT = 86_400
+_BLOCK_ROWS = 65_536
+_FEWEST_ROWS = 1000  # of a worker that grows trees
+_WORKER_FILE, _TREES_FILE = "worker-{}.npz", "trees.json"  # of checkpoints
 
 
 @renamed(num_workers="workers", storage_path="storage")
@@ -92,14 +109,14 @@ def fit_ray(
     The result depends on the seed and ``workers``, which share batches, but not on failures.
     """
     counts = {"workers": workers, "cpus_per_worker": cpus_per_worker, "checkpoint_rows": checkpoint_rows}
-    model = streamed_model(weighting, epochs, parameters, **counts, buffer_rows=buffer_rows)
+    model = stream.streamed_model(weighting, epochs, parameters, **counts, buffer_rows=buffer_rows)
     if not (isinstance(worker_timeout, numbers.Real) and worker_timeout > 0):
         raise InvalidParameter(f"worker_timeout must be a number of seconds above 0: got {worker_timeout!r}.")
     need("ray.train.torch", "ray")
     is_open = hasattr(source, "check_unchanged")
     files = source if is_open else ArrowSource(source, target, sample_weight, features, skip_bad_files=skip_bad_files)
     seeded = int(model.random_state) if isinstance(model.random_state, numbers.Integral) else None
-    name = fingerprint_of(model, files.fingerprint, buffer_rows, workers, seeded)
+    name = stream.fingerprint_of(model, files.fingerprint, buffer_rows, workers, seeded)
     with (
         cluster.connected(workers * cpus_per_worker) as ray,
         cluster.storage_of(storage) as place,
@@ -113,10 +130,10 @@ def fit_ray(
         # A fit that is to be found again needs the same seed again.
         seed = int(name[:7], 16) if seeded is None and storage is not None else base_seed(model.random_state)
         statistics = _survey(ray, files, model, seed)
-        settle_penalty(model, parameters, statistics)
-        plan = make_plan(model, statistics, seed)
-        at_once = buffer_rows or rows_together(plan.encoding.size)
-        fingerprint = fingerprint_of(model, name, statistics.digest())
+        stream.settle_penalty(model, parameters, statistics)
+        plan = stream.make_plan(model, statistics, seed)
+        at_once = buffer_rows or stream.rows_together(plan.encoding.size)
+        fingerprint = stream.fingerprint_of(model, name, statistics.digest())
         about = (at_once, checkpoint_rows, fingerprint, statistics.is_weighted, float(worker_timeout))
         told, name = Assignment(model, plan, files, *about), f"crcen-{name[:16]}"
         with cluster.cluster_progress(ray, "fit_ray", visible=bool(model.verbose)) as show:
@@ -125,11 +142,30 @@ def fit_ray(
             return deepcopy(fitted)  # arrays from Ray are read-only
 
 
+@dataclass(frozen=True, eq=False)
+class Assignment:
+    """What every worker receives."""
+
+    model: CRCENClassifier  # to be fitted
+    plan: StreamPlan
+    source: ArrowSource
+    buffer_rows: int  # shuffled together
+    checkpoint_rows: int  # between two checkpoints
+    fingerprint: str  # of data and settings: a checkpoint of another fit is rejected
+    is_weighted: bool  # whether rows have sample weights
+    worker_timeout: float  # seconds within which a worker must make progress
+
+    @property
+    def reading(self) -> tuple[ArrowSource, Labels, int, int]:
+        """The arguments of `read_groups` after the groups."""
+        return self.source, self.plan.labels, self.buffer_rows, self.plan.seed
+
+
 def _survey(ray: Ray, files: ArrowSource, model: CRCENClassifier, seed: int) -> StreamStatistics:
     """Statistics of all rows, a task a file, merged in the order of the files; bad files are rejected or left out."""
-    task, terms = ray.remote(survey_part), survey_terms(model, seed)
+    task, terms = ray.remote(survey_part), (stream.validation_share(model), seed)
     found = ray.get([task.remote(files.part([number]), *terms) for number in range(files.n_files)])
-    whole = StreamStatistics(files.names, *terms[:2], sample_rows=terms[2])
+    whole = StreamStatistics(files.names, *terms)
 
     def take(number: int) -> None:
         if isinstance(found[number], CrcenError):
@@ -147,7 +183,7 @@ def _groups(n_files: int, workers: int, seed: int) -> list[list[int]]:
     return [order[start : start + size] for start in range(0, n_files, size)]
 
 
-def _trainer(told: Assignment, show: Callable[[float], None] | None, workers: int, configs: Mapping[str, Ray]) -> Ray:
+def _trainer(told: Assignment, show: Callable[[float], None], workers: int, configs: Mapping[str, Ray]) -> Ray:
     import ray.data
     import ray.train
     import ray.train.torch
@@ -164,12 +200,12 @@ def _trainer(told: Assignment, show: Callable[[float], None] | None, workers: in
     groups = _groups(told.source.n_files, workers, told.plan.seed)
 
     def read(numbers: Ray) -> Iterator[ArrowTable]:
-        from crcen.scale.ray.reader import read_groups
+        from crcen.scale.sources import read_groups
 
         return read_groups([groups[number] for number in numbers["group"].tolist()], *pickle.loads(reading))
 
     def work() -> Ray:
-        from crcen.scale.ray.worker import train_worker
+        from crcen.scale.ray.fit import train_worker
 
         return train_worker(pickle.loads(packed), show)
 
@@ -180,3 +216,212 @@ def _trainer(told: Assignment, show: Callable[[float], None] | None, workers: in
     how: dict[str, Ray] = {"datasets": {"rows": rows}, "dataset_config": SharedOut()}
     how["torch_config"] = ray.train.torch.TorchConfig(timeout_s=_LONGEST_WAIT)
     return ray.train.torch.TorchTrainer(work, **how, **configs)
+
+
+class Watch:
+    """Ends this process after some seconds without progress, and writes the stack of every thread to its log.
+
+    Python's fault handler counts the time, in a thread that needs neither the interpreter nor memory.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._next = seconds, 0.0
+        self.moved()
+
+    def moved(self) -> None:
+        """Restart the count, at most ten times in the timeout: each restart takes a new thread."""
+        now = time.monotonic()
+        if now >= self._next:
+            faulthandler.dump_traceback_later(self._seconds, exit=True, file=2)  # standard error
+            self._next = now + 0.1 * self._seconds
+
+    def end(self) -> None:
+        """Stop watching."""
+        faulthandler.cancel_dump_traceback_later()
+        self._next = 0.0
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Wait for other workers, which have their own watch, without a limit."""
+        self.end()
+        try:
+            yield
+        finally:
+            self.moved()
+
+
+def train_worker(told: Assignment, show: Callable[[float], None]) -> CRCENClassifier | CrcenError:
+    """Part of one worker from the last checkpoint on: train, solve for the balance, return the classifier.
+
+    Errors that all workers meet in the same step are returned: Ray would retry after a raised error. The first worker
+    calls ``show`` with the share of work done.
+    """
+    import ray.train.torch
+
+    context = ray.train.get_context()
+    rank, count = context.get_world_rank(), context.get_world_size()
+    try:
+        progress = _agreed_start(told, rank, count)
+    except CrcenError as error:
+        return error
+    plan = told.plan.by_number()  # readers send whether a row is positive, or its class number, not its label
+    watch = Watch(told.worker_timeout)
+    rows = RayShard(ray.train.get_dataset_shard("rows"), watch.moved)
+    device = ray.train.torch.get_device()
+
+    def all_reduce(tensor: Tensor) -> None:
+        dist.all_reduce(tensor)
+        watch.moved()
+
+    together = all_reduce if count > 1 else None
+    run = StreamRun(told.model, rows, plan, progress, told.buffer_rows, device, together, count)
+    started_at = run.trainer.rows_seen
+    run.save_rows = told.checkpoint_rows
+    run.keep = lambda at: _report(at, rank, started_at, run.trainer.rows_seen)
+    with reproducible_arithmetic():
+        try:
+            status = run.train(lambda share: None if rank else show(share))
+        except TrainingFailed as error:  # networks are the same in all workers
+            watch.end()
+            return error
+
+    def gather(own: object) -> list[object]:
+        found = [own] * count
+        if count > 1:
+            with watch.paused():
+                dist.all_gather_object(found, own)
+        return found
+
+    run.store(status, told.plan.labels, told.source.names, is_weighted=told.is_weighted, gather=gather)
+    watch.end()
+    return told.model
+
+
+def _agreed_start(told: Assignment, rank: int, count: int) -> Progress:
+    """The state to start from. The first error of any worker is raised in all of them, so that none waits."""
+    errors: list[CrcenError | None] = [None] * count
+    progress = Progress(told.fingerprint, told.plan.seed)
+    try:
+        told.source.part(range(rank, told.source.n_files, count)).check_unchanged()
+        progress = _saved(_WORKER_FILE.format(rank), read_checkpoint) or progress
+        if progress.fingerprint != told.fingerprint:
+            raise InvalidParameter("the checkpoint in storage is of other data; give another storage.")
+    except CrcenError as error:
+        errors[rank] = error
+    if count > 1:
+        dist.all_gather_object(errors, errors[rank])
+    for found in errors:
+        if found is not None:
+            raise found
+    return progress
+
+
+def _saved(file: str, read: Callable[[Path], T | None]) -> T | None:
+    """The content of a file of the last checkpoint, if there is one."""
+    import ray.train
+
+    checkpoint = ray.train.get_checkpoint()
+    if checkpoint is None:
+        return None
+    with checkpoint.as_directory() as folder:
+        return read(Path(folder) / file)
+
+
+def _report(at: Progress, rank: int, started_at: int, rows_seen: int) -> None:
+    """Report a checkpoint, to which every worker adds its own state."""
+    import ray.train
+
+    with tempfile.TemporaryDirectory(prefix="crcen-checkpoint-") as folder:
+        write_checkpoint(Path(folder) / _WORKER_FILE.format(rank), at)
+        metrics = {"epoch": at.epoch, "rows_seen": rows_seen, "started_at": started_at}
+        ray.train.report(metrics, checkpoint=ray.train.Checkpoint.from_directory(folder))
+
+
+def grow_trees_on_ray(
+    plan: TreePlan,
+    source: ArrowSource,
+    held_out: tuple[Codes, LabelArray],
+    *,
+    workers: int = 2,
+    cpus_per_worker: int = 1,
+    storage: str | Path | None = None,
+    max_failures: int = 3,
+    worker_timeout: float = 600.0,
+    verbose: int = 0,
+) -> GrownTrees:
+    """As `grow_trees`, with the row groups of the source divided among workers of a Ray cluster.
+
+    Workers that die are started again and continue from the last checkpoint; further trees then draw other columns.
+    Fewer workers are used if there are not enough row groups or rows.
+    """
+    workers = workers_of_trees(plan, source, workers)
+    name = f"crcen-trees-{plan.fingerprint(source.fingerprint)[:16]}"
+    packed = pickle.dumps((plan, source, held_out, worker_timeout))
+    with cluster.connected(workers * cpus_per_worker) as ray, cluster.storage_of(storage) as place:
+        from ray.train.lightgbm import LightGBMTrainer
+
+        title = f"growing trees ({plan.n_bytes / 1e6:,.0f} MB)"
+        with cluster.cluster_progress(ray, title, visible=bool(verbose)) as show:
+            assignment = ray.put(packed)
+
+            def work() -> Ray:
+                from crcen.scale.ray.fit import grow_in_worker
+
+                return grow_in_worker(*pickle.loads(ray.get(assignment)), show=show)
+
+            configs = cluster.trainer_configs(workers, cpus_per_worker, place, name, max_failures)
+            grown: GrownTrees = cluster.run_trainer(LightGBMTrainer(work, **configs), source, storage)
+    return grown
+
+
+def workers_of_trees(plan: TreePlan, source: ArrowSource, most: int) -> int:
+    """How many workers have enough rows each; a row group is not divided."""
+    counts = range(most, 1, -1)
+    return next((count for count in counts if plan.share * source.smallest_share(count) >= _FEWEST_ROWS), 1)
+
+
+def grow_in_worker(
+    plan: TreePlan,
+    source: ArrowSource,
+    held_out: tuple[Codes, LabelArray],
+    worker_timeout: float,
+    *,
+    show: Callable[[float], None],
+) -> GrownTrees:
+    """Part of one worker: bin its rows, wait for the others, and grow the same trees as they do."""
+    import ray.train
+    from ray.train.collective import barrier
+    from ray.train.lightgbm import get_network_params
+
+    context = ray.train.get_context()
+    rank, count = context.get_world_rank(), context.get_world_size()
+    watch = Watch(worker_timeout)
+    start = _saved(_TREES_FILE, lambda path: GrownTrees.read(path, "")) or GrownTrees()
+
+    def blocks() -> Iterator[Iterable[Chunk]]:
+        for block in source.share(rank, count).blocks(_BLOCK_ROWS):
+            watch.moved()
+            yield block
+
+    def connect() -> dict[str, object]:
+        if count == 1:
+            return {}
+        with watch.paused():  # LightGBM waits two minutes for others, which may have more rows to read
+            barrier()
+        return {"tree_learner": "data", **get_network_params()}
+
+    def save(grown: GrownTrees) -> None:
+        with tempfile.TemporaryDirectory(prefix="crcen-checkpoint-") as folder:
+            grown.write(Path(folder) / _TREES_FILE)
+            kept = ray.train.Checkpoint.from_directory(folder) if rank == 0 else None
+            ray.train.report({"trees": len(grown.losses), "started_at": len(start.losses)}, checkpoint=kept)
+
+    def tell(share: float) -> None:
+        watch.moved()
+        if rank == 0:
+            show(share)
+
+    try:
+        return grow_trees(plan, BinnedRows(plan, blocks()), held_out, start, save, connect=connect, show=tell)
+    finally:
+        watch.end()
