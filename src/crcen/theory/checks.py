@@ -31,15 +31,9 @@ def _as_array(values: ArrayLike, name: str) -> NDArray[np.generic]:
 def check_binary_target(y: ArrayLike, name: str = "y", ndims: Sequence[int] = (1,)) -> NDArray[np.bool_]:
     """Where 0/1 or bool labels are positive; other labels and other numbers of dimensions are refused."""
     array = _as_array(y, name)
-    if array.ndim not in ndims:
+    if array.ndim not in ndims or array.size == 0:
         shapes = " or ".join(f"{ndim}-D" for ndim in ndims)
-        raise InvalidInput(f"{name} must be {shapes}, got an array of shape {array.shape}")
-    if array.size == 0:
-        raise InvalidInput(f"{name} must have at least one row, got an array of shape {array.shape}")
-    if array.dtype.kind == "b":
-        return array.astype(np.bool_)
-    if array.dtype.kind == "f" and np.isnan(array).any():
-        raise InvalidInput(f"{name} must be 0/1 or bool, got {int(np.isnan(array).sum())} NaN")
+        raise InvalidInput(f"{name} must be {shapes} with at least one row, got an array of shape {array.shape}")
     positive: NDArray[np.bool_] = array == 1
     if not (positive | (array == 0)).all():
         labels = np.unique(array)

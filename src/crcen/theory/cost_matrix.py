@@ -59,10 +59,9 @@ class CostMatrix(Shown):
         names = None if labels is None else tuple(_plain(label) for label in labels)
         if len(others) != n_actions - n_classes:
             raise InvalidParameter(f"actions must name {n_actions - n_classes} columns of costs: got {list(others)}.")
-        if names is not None and not len(set(names)) == len(names) == n_classes:
-            raise InvalidParameter(f"labels must name {n_classes} different classes: got {list(names)}.")
-        if set(names or ()) & set(others):
-            raise InvalidParameter(f"an action must not have the name of a class: got {list(others)}.")
+        if names is not None and (len(names) != n_classes or len({*names, *others}) != len(names) + len(others)):
+            got = f"got {list(names)} and {list(others)}"
+            raise InvalidParameter(f"labels must name {n_classes} different classes, and actions no class: {got}.")
         self.__dict__.update(costs=values, labels=names, actions=others, is_binary=bool(is_binary))
 
     @classmethod
