@@ -16,21 +16,9 @@ from scipy.special import expit
 from scipy.stats import binom, kstest, norm
 
 from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.theory import key_equation as law
 from crcen.theory.balance import class_shifts
-from crcen.theory.key_equation import (
-    class_means,
-    copies_per_positive,
-    judge_equations,
-    key_equation,
-    key_equation_of_logits,
-    key_sums,
-    mean_bounds,
-    mean_pos_given,
-    means_by_law,
-    recall_bound,
-    specificity_bound,
-    without_test,
-)
+from crcen.theory.key_equation import judge_equations, key_equation, key_equation_of_logits, key_sums, without_test
 from crcen.theory.limits import EQUATION_P
 from crcen.theory.price import Alpha, Budget, CostRatio, Lam, Price, resolve, sigmoid, softmax, weighted_probability
 
@@ -432,58 +420,60 @@ alphas = st.floats(0.01, 100.0)
 
 
 def test_class_means_of_plain_training_of_constants_and_of_copies():
-    assert mean_bounds(PLAIN) == pytest.approx((0.0, 0.1))
-    np.testing.assert_allclose(mean_pos_given([0.08, 0.04], PLAIN), [0.2, 0.6])
+    assert law.mean_bounds(PLAIN) == pytest.approx((0.0, 0.1))
+    np.testing.assert_allclose(law.mean_pos_given([0.08, 0.04], PLAIN), [0.2, 0.6])
     # At D = 0 the law gives the weighted share of the positives, what an intercept alone would fit.
     made = resolve(CostRatio(3), 20, 100)
     share = 3 * 20 / (3 * 20 + 100)
-    assert class_means(0.0, made) == pytest.approx((share, share))
-    assert [copies_per_positive(w) for w in (None, Lam(0.75), CostRatio(5), Budget(6))] == pytest.approx([1, 3, 5, 6])
-    assert copies_per_positive(resolve("balanced", 100, 1000)) == pytest.approx(10)
+    assert law.class_means(0.0, made) == pytest.approx((share, share))
+    assert [law.copies_per_positive(w) for w in (None, Lam(0.75), CostRatio(5), Budget(6))] == pytest.approx(
+        [1, 3, 5, 6]
+    )
+    assert law.copies_per_positive(resolve("balanced", 100, 1000)) == pytest.approx(10)
     with pytest.raises(InvalidParameter, match="class counts are needed"):
-        copies_per_positive("balanced")
+        law.copies_per_positive("balanced")
 
 
 @pytest.mark.parametrize("weighting", [Alpha(2), resolve(Alpha(2), 1000, 10000), resolve(Lam(20 / 21), 1000, 10000)])
 def test_alpha_one_and_two(weighting):
     for mean_neg in (0.0, 0.1, 0.45, 1.0):
-        assert mean_pos_given(mean_neg, "balanced") == pytest.approx(1 - mean_neg)
-    assert mean_bounds("balanced") == mean_bounds(Alpha(1)) == (0.0, 1.0)
-    assert mean_bounds(weighting) == pytest.approx((0.5, 1.0))
-    assert mean_pos_given(0.4, weighting) == pytest.approx(0.8)
+        assert law.mean_pos_given(mean_neg, "balanced") == pytest.approx(1 - mean_neg)
+    assert law.mean_bounds("balanced") == law.mean_bounds(Alpha(1)) == (0.0, 1.0)
+    assert law.mean_bounds(weighting) == pytest.approx((0.5, 1.0))
+    assert law.mean_pos_given(0.4, weighting) == pytest.approx(0.8)
 
 
 @given(st.floats(0, 1), alphas)
 def test_the_law_solves_the_key_equation(discrimination, alpha):
-    mean_pos, mean_neg = class_means(discrimination, Alpha(alpha))
+    mean_pos, mean_neg = law.class_means(discrimination, Alpha(alpha))
     assert (mean_pos - mean_neg, 1 - mean_pos) == pytest.approx((discrimination, mean_neg / alpha), abs=1e-12)
     r = 1 / alpha
-    law = ((1 + r * discrimination) / (1 + r), (1 - discrimination) / (1 + r))
-    assert (mean_pos, mean_neg) == pytest.approx(law, rel=1e-12, abs=1e-15)
-    bounds = mean_bounds(Alpha(alpha))
+    by_hand = ((1 + r * discrimination) / (1 + r), (1 - discrimination) / (1 + r))
+    assert (mean_pos, mean_neg) == pytest.approx(by_hand, rel=1e-12, abs=1e-15)
+    bounds = law.mean_bounds(Alpha(alpha))
     assert mean_pos >= bounds.min_mean_pos - 1e-12
     assert mean_neg <= bounds.max_mean_neg + 1e-12
-    assert mean_pos_given(mean_neg, Alpha(alpha)) == pytest.approx(mean_pos, abs=1e-12)  # given one, find the other
-    assert means_by_law(discrimination, alpha) == (mean_pos, mean_neg)
-    assert mean_pos_given(bounds.max_mean_neg, Alpha(alpha)) == pytest.approx(bounds.min_mean_pos, abs=1e-12)
+    assert law.mean_pos_given(mean_neg, Alpha(alpha)) == pytest.approx(mean_pos, abs=1e-12)  # given one, find the other
+    assert law.means_by_law(discrimination, alpha) == (mean_pos, mean_neg)
+    assert law.mean_pos_given(bounds.max_mean_neg, Alpha(alpha)) == pytest.approx(bounds.min_mean_pos, abs=1e-12)
 
 
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: mean_pos_given(0.2, PLAIN), r"mean_pos at α = 0\.1 must lie in \[0, 1\], .* gives -1"),
-        (lambda: mean_pos_given(0.2, Alpha(1e-308)), "mean_pos at α"),
-        (lambda: mean_pos_given([0.1, 0.3], PLAIN), "gives -2"),
-        (lambda: mean_pos_given(1.2, Alpha(2)), r"mean_neg must lie in \[0, 1\]"),
-        (lambda: class_means(1.5, Alpha(2)), r"in \[-1, 1\], got 1\.5"),
-        (lambda: class_means(float("nan"), Alpha(2)), "got nan"),
-        (lambda: class_means(-0.5, Alpha(0.1)), r"mean_pos at discrimination -0\.5 and α = 0\.1"),
-        (lambda: class_means(-0.9, Alpha(10)), r"mean_neg at discrimination -0\.9 and α = 10"),
-        (lambda: recall_bound(1.2, 0.1), "mean_pos must lie"),
-        (lambda: recall_bound(0.7, -0.1), "var_pos must be finite and not negative, got -0.1"),
-        (lambda: recall_bound(0.7, 0.1, threshold=2), "threshold must lie"),
-        (lambda: specificity_bound(0.2, [0.1, float("nan")]), "var_neg must be finite and not negative, got nan"),
-        (lambda: specificity_bound(-0.2, 0.1), "mean_neg must lie"),
+        (lambda: law.mean_pos_given(0.2, PLAIN), r"mean_pos at α = 0\.1 must lie in \[0, 1\], .* gives -1"),
+        (lambda: law.mean_pos_given(0.2, Alpha(1e-308)), "mean_pos at α"),
+        (lambda: law.mean_pos_given([0.1, 0.3], PLAIN), "gives -2"),
+        (lambda: law.mean_pos_given(1.2, Alpha(2)), r"mean_neg must lie in \[0, 1\]"),
+        (lambda: law.class_means(1.5, Alpha(2)), r"in \[-1, 1\], got 1\.5"),
+        (lambda: law.class_means(float("nan"), Alpha(2)), "got nan"),
+        (lambda: law.class_means(-0.5, Alpha(0.1)), r"mean_pos at discrimination -0\.5 and α = 0\.1"),
+        (lambda: law.class_means(-0.9, Alpha(10)), r"mean_neg at discrimination -0\.9 and α = 10"),
+        (lambda: law.recall_bound(1.2, 0.1), "mean_pos must lie"),
+        (lambda: law.recall_bound(0.7, -0.1), "var_pos must be finite and not negative, got -0.1"),
+        (lambda: law.recall_bound(0.7, 0.1, threshold=2), "threshold must lie"),
+        (lambda: law.specificity_bound(0.2, [0.1, float("nan")]), "var_neg must be finite and not negative, got nan"),
+        (lambda: law.specificity_bound(-0.2, 0.1), "mean_neg must lie"),
     ],
 )
 def test_refused(call, words):
@@ -492,13 +482,13 @@ def test_refused(call, words):
 
 
 def test_cantelli_by_hand():
-    assert type(recall_bound(0.8, 0.03)) is type(mean_pos_given(0.04, PLAIN)) is float
-    bounds = recall_bound(0.8, 0.03), specificity_bound(0.1, 0.04), recall_bound(0.8, 0.03, threshold=0.6)
+    assert type(law.recall_bound(0.8, 0.03)) is type(law.mean_pos_given(0.04, PLAIN)) is float
+    bounds = law.recall_bound(0.8, 0.03), law.specificity_bound(0.1, 0.04), law.recall_bound(0.8, 0.03, threshold=0.6)
     assert bounds == pytest.approx((1 - 0.03 / (0.03 + 0.09), 1 - 0.04 / (0.04 + 0.16), 0.04 / 0.07))
-    np.testing.assert_array_equal(recall_bound([0.8, 0.5, 0.4, 0.4], [0.0, 0.0, 0.0, 0.1]), [1, 0, 0, 0])
-    assert specificity_bound(0.5, 0.0) == specificity_bound(0.6, 0.1) == 0.0
-    np.testing.assert_allclose(recall_bound([0.8, 0.3], [0.03, 0.03]), [0.75, 0.0])
-    np.testing.assert_allclose(specificity_bound([0.2, 0.7], 0.03), [0.75, 0.0])
+    np.testing.assert_array_equal(law.recall_bound([0.8, 0.5, 0.4, 0.4], [0.0, 0.0, 0.0, 0.1]), [1, 0, 0, 0])
+    assert law.specificity_bound(0.5, 0.0) == law.specificity_bound(0.6, 0.1) == 0.0
+    np.testing.assert_allclose(law.recall_bound([0.8, 0.3], [0.03, 0.03]), [0.75, 0.0])
+    np.testing.assert_allclose(law.specificity_bound([0.2, 0.7], 0.03), [0.75, 0.0])
 
 
 @given(st.floats(0.01, 0.98), st.floats(0.01, 0.98))
@@ -507,9 +497,9 @@ def test_cantelli_is_sharp_for_two_points(threshold, share):
     low, high = threshold, 1.0
     mean = share * high + (1 - share) * low
     variance = share * (1 - share) * (high - low) ** 2
-    assert recall_bound(mean, variance, threshold) == pytest.approx(share, abs=1e-9)
+    assert law.recall_bound(mean, variance, threshold) == pytest.approx(share, abs=1e-9)
     # The mirror image of the same law about ½.
-    assert specificity_bound(1 - mean, variance, 1 - threshold) == pytest.approx(share, abs=1e-9)
+    assert law.specificity_bound(1 - mean, variance, 1 - threshold) == pytest.approx(share, abs=1e-9)
 
 
 BETA = np.array([-3.0, 1.4, -1.0])

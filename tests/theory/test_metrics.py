@@ -8,29 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics
 
-from crcen import CostMatrix, InvalidInput, InvalidParameter
-from crcen.theory.metrics import (
-    ConfusionCounts,
-    DecisionCurves,
-    ThresholdCurve,
-    average_precision,
-    bootstrap_sums,
-    confusion_counts,
-    g_mean,
-    log_losses,
-    measure_quality,
-    percentile_interval,
-    roc_area,
-    row_draws,
-)
+from crcen import CostMatrix, InvalidInput, InvalidParameter, confusion_counts, g_mean
+from crcen.theory import metrics as measured
+from crcen.theory.metrics import ConfusionCounts, DecisionCurves, ThresholdCurve, measure_quality
 from crcen.theory.price import Price
 
 RNG = np.random.default_rng(0)
 P = RNG.dirichlet([2.0, 1.0, 0.5], size=400)
 Y = np.array([RNG.choice(3, p=p) for p in P])
 COSTS = CostMatrix([[0, 2, 1], [3, 0, 4], [9, 5, 0]], labels=["a", "b", "c"])
-
-
 COUNTING = (confusion_counts, g_mean)
 
 
@@ -138,8 +124,8 @@ def test_a_class_without_rows_has_no_shares_and_a_probability_of_zero_a_finite_l
     found = measure_quality(Y[Y < 2], P[Y < 2], COSTS)
     assert np.isnan([found.recalls[2].value, found.average_precisions[2]]).all()
     assert found.to_dict()["classes"][2]["recall"]["value"] is None
-    assert log_losses(np.array([2]), np.array([[0.5, 0.5, 0.0]]))[0] == pytest.approx(-math.log(1e-15))
-    assert log_losses(np.array([True]), np.array([0.0]))[0] == pytest.approx(-math.log(1e-15))
+    assert measured.log_losses(np.array([2]), np.array([[0.5, 0.5, 0.0]]))[0] == pytest.approx(-math.log(1e-15))
+    assert measured.log_losses(np.array([True]), np.array([0.0]))[0] == pytest.approx(-math.log(1e-15))
 
 
 # -- the bootstrap ---------------------------------------------------------------------------------------------------
@@ -149,19 +135,19 @@ def test_a_class_without_rows_has_no_shares_and_a_probability_of_zero_a_finite_l
 def test_sums_vary_as_resampled_rows_do(kind):
     rng = np.random.default_rng(0)
     rows = rng.integers(0, 3, (200, 2)).astype(float) if kind == "few kinds" else rng.normal(size=(200, 2))
-    sums = bootstrap_sums(rows, 20_000, np.random.default_rng(1))
+    sums = measured.bootstrap_sums(rows, 20_000, np.random.default_rng(1))
     assert sums.shape == (20_000, 2)
     expected = 200 * np.cov(rows.T, bias=True)  # n rows drawn independently, each with the covariance of the rows
     np.testing.assert_allclose(np.cov(sums.T), expected, atol=0.04 * expected.max())
     np.testing.assert_allclose(sums.mean(axis=0), rows.sum(axis=0), atol=5 * np.sqrt(expected.max() / 20_000))
     rows = np.random.default_rng(3).normal(size=(50, 40))  # more kinds than an integer can number
-    sums = bootstrap_sums(np.vstack([rows, rows]), 2000, np.random.default_rng(4))
+    sums = measured.bootstrap_sums(np.vstack([rows, rows]), 2000, np.random.default_rng(4))
     np.testing.assert_allclose(sums.mean(axis=0), 2 * rows.sum(axis=0), atol=5 * 10 / np.sqrt(2000) * 1.5)
 
 
 @pytest.mark.parametrize("counts", [np.ones(7, dtype=np.int64), np.array([3, 1, 2])])
 def test_every_draw_has_as_many_rows(counts):
-    drawn = np.concatenate(list(row_draws(counts, 1000, np.random.default_rng(5))))
+    drawn = np.concatenate(list(measured.row_draws(counts, 1000, np.random.default_rng(5))))
     assert drawn.shape == (1000, len(counts))
     assert (drawn.sum(axis=1) == counts.sum()).all()
     np.testing.assert_allclose(drawn.mean(axis=0), counts, atol=0.2)
@@ -169,13 +155,13 @@ def test_every_draw_has_as_many_rows(counts):
 
 def test_interval_cuts_equal_tails_and_keeps_infinities():
     values = np.arange(1.0, 1001.0)
-    assert percentile_interval(values, 0.9) == (50.0, 950.0)
+    assert measured.percentile_interval(values, 0.9) == (50.0, 950.0)
     values[900:] = np.inf
-    assert percentile_interval(values, 0.9) == (50.0, np.inf)
+    assert measured.percentile_interval(values, 0.9) == (50.0, np.inf)
     values[:20] = np.nan
-    assert np.isfinite(percentile_interval(values, 0.9)[0])
+    assert np.isfinite(measured.percentile_interval(values, 0.9)[0])
     values[:200] = np.nan  # more than a tail is unknown
-    assert np.isnan(percentile_interval(values, 0.9)).all()
+    assert np.isnan(measured.percentile_interval(values, 0.9)).all()
 
 
 @pytest.mark.parametrize(
@@ -192,8 +178,11 @@ def test_interval_cuts_equal_tails_and_keeps_infinities():
         (measure_quality, ([3], [[0.2, 0.3, 0.5]], COSTS), "class numbers from 0 to 2"),
         (ConfusionCounts, (-1, 0, 0, 0), "tp must be finite and not negative, got -1"),
         (ConfusionCounts, (0, 0, float("nan"), 0), "fn must be finite and not negative, got nan"),
-        *((bootstrap_sums, (np.ones((3, 1)), n, RNG), "a whole number") for n in (0, -1, 2.5, True, "many")),
-        *((percentile_interval, (np.ones(3), x), "strictly between 0 and 1") for x in (0.0, 1.0, 95, float("nan"))),
+        *((measured.bootstrap_sums, (np.ones((3, 1)), n, RNG), "a whole number") for n in (0, -1, 2.5, True, "many")),
+        *(
+            (measured.percentile_interval, (np.ones(3), x), "strictly between 0 and 1")
+            for x in (0.0, 1.0, 95, float("nan"))
+        ),
     ],
 )
 def test_rows_and_numbers_refused(call, arguments, words):
@@ -215,10 +204,12 @@ def test_totals_are_sums_of_the_rows_at_or_above_each_score_with_the_areas_of_sc
     assert np.array_equal(curve.totals(weights[1])[0], tp[1])
     for size in weights:
         totals = curve.totals(size)
-        assert roc_area(*totals) == pytest.approx(metrics.roc_auc_score(y, p, sample_weight=size))
-        assert average_precision(*totals) == pytest.approx(metrics.average_precision_score(y, p, sample_weight=size))
+        assert measured.roc_area(*totals) == pytest.approx(metrics.roc_auc_score(y, p, sample_weight=size))
+        assert measured.average_precision(*totals) == pytest.approx(
+            metrics.average_precision_score(y, p, sample_weight=size)
+        )
     totals = ThresholdCurve(np.zeros(3, dtype=bool), np.array([0.1, 0.2, 0.2])).totals(np.ones(3))
-    assert np.isnan([roc_area(*totals), average_precision(*totals)]).all()
+    assert np.isnan([measured.roc_area(*totals), measured.average_precision(*totals)]).all()
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "tied"])
