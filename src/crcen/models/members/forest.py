@@ -55,11 +55,7 @@ def _forest(task: MemberTask, rows: Index, n_trees: int, seed: int) -> TreeEnsem
     X, target, weights = task.X[rows], task.target[rows], task.weights[rows]
     cuts = [_cuts(column) for column in X.T]
     model = ExtraTreesClassifier(
-        n_trees,
-        max_leaf_nodes=_LEAVES,
-        max_depth=_MAX_DEPTH,
-        n_jobs=task.threads,
-        random_state=seed % 2**32,
+        n_trees, max_leaf_nodes=_LEAVES, max_depth=_MAX_DEPTH, n_jobs=task.threads, random_state=seed % 2**32
     )
     model.fit(_bins(X, cuts), target, sample_weight=weights)
     known = np.asarray(model.classes_, dtype=np.int64)
