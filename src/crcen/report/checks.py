@@ -247,7 +247,8 @@ def drift(evidence: Evidence) -> Outcome:
     if distances:
         k, distance, _ = max(distances, key=lambda one: one[1])
         of = "" if evidence.has_positive else f" of {evidence.names[k]}"
-        measured += f"; scores{of} are {distance:.3f} apart from those of training rows, allowing for the model's error"
+        apart = "apart from those of training rows, allowing for the model's own error"
+        measured += f"; scores{of} are {distance:.3f} {apart}"
         is_off = any(d >= limits.SCORE_DISTANCE and p * len(distances) < limits.SCORE_P for _, d, p in distances)
     return bool(moved) or is_off or bool(swapped), f"{swapped}; {measured}" if swapped else measured
 
