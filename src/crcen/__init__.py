@@ -12,19 +12,17 @@ from typing import Any
 
 # Documented names that are imported from their module: results of functions, and functions that few users call.
 _SUBMODULE_NAMES = {
-    "crcen.commands.certify": "Certificate Verification generate_key",
+    "crcen.commands.certify": "Certificate Declaration Verification generate_key read_declaration",
     "crcen.commands.compare": "ModelComparison",
-    "crcen.commands.declare": "Declaration read_declaration",
     "crcen.commands.demo": "Demo demo",
     "crcen.commands.environment": "EnvironmentInfo environment_info",
-    "crcen.commands.evaluate": "TableEvaluation",
+    "crcen.commands.evaluate": "TableEvaluation TableReport",
     "crcen.commands.export": "OnnxExport",
     "crcen.commands.fit": "TableFit",
     "crcen.commands.fit_files": "FilesFit",
     "crcen.commands.monitor": "TableWatch",
     "crcen.commands.plan": "TablePlan",
     "crcen.commands.predict": "TablePredictions",
-    "crcen.commands.report": "TableReport",
     "crcen.commands.split": "TableSplit",
     "crcen.datasets.benchmark": "Dataset DatasetListing",
     "crcen.datasets.simulated": "RareEvents sim1_posterior sim2_posterior",

@@ -123,9 +123,6 @@ def test_help_version_and_mistakes_load_nothing_heavy():
     done = python("-c", IMPORTS, json.dumps([*fine, *mistakes]))
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"codes": [0] * len(fine) + [2] * len(mistakes), "heavy": []}
-
-
-def test_listing_the_sets_needs_neither_torch_nor_scikit_learn():
     done = python("-c", IMPORTS, json.dumps([["datasets"]]))
     assert json.loads(done.stdout) == {"codes": [0], "heavy": ["scipy", "numpy"]}
 
@@ -136,9 +133,7 @@ def test_ctrl_c_says_one_line_and_the_run_can_be_resumed(small_run, tmp_path):
     with waiting_run(tmp_path / "run") as process:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert out == ""
-    assert err == "crcen: interrupted; run the same command again to resume.\n"
+    assert (process.returncode, out, err) == (130, "", "crcen: interrupted; run the same command again to resume.\n")
     assert not (rows.parent / "DONE").exists()
     first = rows.read_bytes()
 

@@ -1,6 +1,7 @@
-"""predict, evaluate, report, monitor and plan for two and three classes: every option, and the same JSON keys."""
+"""Commands that judge a model of two and three classes: every option, the same JSON keys, certificates, comparisons."""
 
 import json
+import tomllib
 
 import numpy as np
 import pandas as pd
@@ -33,8 +34,11 @@ def home(request, tmp_path_factory):
     drop = ["worth", "day", "patient", "region", "times"]
     model = crcen.fit_table(draw(k, 900, 0), target="state", weighting=weights, drop=drop, estimator=search).model
     crcen.save(model, folder / "m.crcen")
+    how = {"target": "state", "weighting": weights, "drop": drop, "estimator": search.set_params(l2=10.0)}
+    crcen.fit_table(draw(k, 900, 0), **how, out=folder / "other.crcen")
     test = draw(k, 600, 1)
     test.to_csv(folder / "test.csv", index=False)
+    test.drop(columns="state").to_csv(folder / "rows.csv", index=False)
     (folder / "costs.csv").write_text(COSTS[k])
     rows = crcen.predict_table(model, test, audit="30%", id=list(test)).frame
     rows.loc[rows["audit"] == 0, "state"] = None
@@ -49,7 +53,7 @@ OPTIONS = {
             (), ("--balanced",), ("--weighting", "{weights}"), ("--costs", "{home}/costs.csv"),
             ("--prevalence", "{shares}"), ("--prevalence", "auto"), ("--audit", "50"), ("--seed", "3", "--audit", "50"),
             ("--audit", "10%", "--audit-rule", "uniform"), ("--clusters", "patient"), ("--id", "a"), ("--all-columns",),
-            ("--sort",), ("--safe-csv",), ("--reasons", "2"), ("--reasons", "1", "--background", "{home}/test.csv"),
+            ("--sort",), ("--safe-csv",), ("--reasons", "2"),
         ],
         "binary": [
             ("--budget", "5"), ("--cost-ratio", "5"), ("--alpha", "1"), ("--lam", ".5"),
@@ -162,6 +166,14 @@ def test_options_that_do_not_apply_are_rejected(run, home):
     wrong += [("monitor", ("--cohort", "day"), "--cohort and --now need --delay")]
     wrong += [("predict", ("--audit-rule", "uniform"), "go with --audit")]
     wrong += [("report", ("--weighting", "none"), "its page has a price to move")] * is_binary
+    wrong += [
+        ("plan", ("--level", 0.01, "--recall-bound", 0.5), "--level must go with --drift"),
+        ("plan", ("--audit-rule", "uniform"), "--audit-rule must go with --recall-bound"),
+        ("plan", ("--confidence", 0.9), "--confidence must go with --recall-bound or --cost-width"),
+        ("plan", ("--power", 0.9, "--cost-width", 100), "--power must go with --drift or --recall-bound"),
+        ("plan", ("--power", 1), "--power must lie between 0 and 1: got 1."),
+        ("report", ("--confidence", 0.9), "--confidence must go with --audited"),
+    ]
     for name, options, said in wrong:
         code, _, err = run(name, options)
         assert (code, said in err) == (1, True), (options, err)
@@ -267,3 +279,64 @@ def test_several_models_side_by_side(home, printed, refusal, tmp_path):
     assert page.read_text().count('<th scope="row">m.crcen</th>') == 2
     assert "needs a model and a table" in refusal("report", model, "--out", page, code=2)
     refusal("report", model, model, folder / "test.csv", "--out", model)
+
+
+REQUIRE = {  # the last one is impossible
+    2: ["recall >= 0.05", "cost per 1000 <= 4000", "key equation", "precision >= 0.99"],
+    3: ["recall[broken] >= 0.05", "cost per row <= 20", "key equation", "precision[broken] >= 0.99"],
+}
+
+
+def test_from_a_declaration_to_a_verified_certificate(answer, printed, refusal, crcen_command, home, tmp_path):
+    """A criterion that fails exits with 3, and its certificate verifies."""
+    folder, k = home
+    model, test, rows = (folder / name for name in ("m.crcen", "test.csv", "rows.csv"))
+    declaration, page, certificate, key = (tmp_path / name for name in ("d.toml", "c.html", "c.json", "key.pem"))
+    required = [part for text in REQUIRE[k] for part in ("--require", text)]
+    how = ("certify", declaration, test, "--model", model, "--out", page, "--json-out", certificate)
+    out = printed("declare", model, *required, "--groups", "region", "--rows", rows, "--out", declaration)
+    assert out.startswith("4 criteria declared")
+    price = tomllib.loads(declaration.read_text())["model"]["price"]
+    assert price.startswith("a miss costs 5 false alarms" if k == 2 else "weights of mistakes: broken ")
+    printed("keygen", "--out", key)
+    found = answer(*how, "--sign", key, codes=[3])
+    assert [one["criterion"] for one in found["criteria"]] == REQUIRE[k]
+    assert {part["group"] for part in found["criteria"][0]["groups"]} == {"north", "south"}
+    assert json.loads(certificate.read_text()) == found
+    together = ("--model", model, "--data", test, "--public-key", f"{key}.pub", "--declaration", declaration)
+    assert "verdict is fail" in printed("verify", certificate, *together)
+    assert answer("verify", certificate, "--data", rows, codes=[1])["valid"] is False
+    certificate.write_text(certificate.read_text().replace('"pass"', '"fail"', 1))
+    assert answer("verify", certificate, codes=[1])["valid"] is False
+    assert "--again" in refusal(*how)
+    code, out, _ = crcen_command(*how, "--again")
+    assert (code, "repeated" in out, "not kept" in out) == (3, True, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("declare|{home}/m.crcen|--require|beauty >= 1|--out|{out}", "has a test"),
+        ("declare|{home}/m.crcen|--require|drift|--groups|sex|--rows|{home}/rows.csv|--out|{out}", "--groups"),
+        ("certify|{home}/rows.csv|{home}/test.csv|--model|{home}/m.crcen|--out|{out}", "is not a declaration"),
+        ("verify|{home}/m.crcen", "is not a certificate"),
+        ("verify|{home}/rows.csv", "is not a certificate"),
+        ("compare|{home}/m.crcen|{home}/other.crcen|{home}/rows.csv", "must be a column"),
+        ("compare|{home}/test.csv|--probability-old|a|--probability-new|a|--target|state", "needs a price"),
+        (
+            "compare|{home}/test.csv|--probability-old|a|--target|state",
+            "columns --probability-old and",
+        ),
+    ],
+)
+def test_mistakes_are_one_sentence_and_write_nothing(refusal, home, tmp_path, arguments, sentence):
+    assert sentence in refusal(*(part.format(home=home[0], out=tmp_path / "out") for part in arguments.split("|")))
+    assert not list(tmp_path.iterdir())
+
+
+def test_compare_prints_the_verdict_first_and_continues(answer, printed, crcen_command, home, tmp_path):
+    call = ("compare", *(home[0] / name for name in ("m.crcen", "other.crcen", "test.csv")))
+    assert printed(*call, "--groups", "region").split()[0] in ("The", "Undecided:")
+    found = answer(*call, "--state", tmp_path / "s.json")
+    assert (found["verdict"] in ("new", "old", "undecided"), found["rows"]) == (True, 600)
+    assert crcen_command(*call, "--state", tmp_path / "s.json")[0] == (found["verdict"] == "undecided")

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -25,15 +26,11 @@ def clean(n_classes=2, n=N, seed=0, share=0.12):
     return pd.DataFrame({**columns, "y": np.array(["no", "yes", "maybe"])[kind]})
 
 
-def flag(frame):
-    rng = np.random.default_rng(1)
-    return frame.assign(flagged=((frame["y"] == "yes") & (rng.random(len(frame)) < 0.4)).astype(int))
-
-
-def short_flag(frame):
-    flagged = np.zeros(len(frame), dtype=int)
-    flagged[np.flatnonzero(frame["y"] == "yes")[:18]] = 1
-    return frame.assign(flagged=flagged)
+def flag(frame, n=None):
+    """A flag of the first n positives, or of 40 %."""
+    is_yes = frame["y"] == "yes"
+    some = np.random.default_rng(1).random(len(frame)) < 0.4 if n is None else is_yes.cumsum() <= n
+    return frame.assign(flagged=(is_yes & some).astype(int))
 
 
 def near_copy(frame):
@@ -65,7 +62,7 @@ def patients(frame):
 
 PLANTED = {
     "flag": (flag, "flagged is 1 for yes only"),
-    "short flag": (short_flag, "flagged is 1 for yes only (18 of 18 such rows"),
+    "short flag": (partial(flag, n=18), "flagged is 1 for yes only (18 of 18 such rows"),
     "near copy": (near_copy, "score alone nearly separates yes"),
     "filled in": (filled_in, "refund is filled in for yes only"),
     "later date": (later_date, "opened is before closed for yes only"),
@@ -83,6 +80,8 @@ def test_planted_problems_are_named_by_look_and_fit(printed, tmp_path, problem, 
     assert said in printed("look", *table)
     assert said in printed("fit", *table, "--quick", "--out", tmp_path / "m.crcen")
     if problem == "oversampled":
+        frame = pd.read_csv(tmp_path / "a.csv")
+        frame.assign(row_id=np.arange(len(frame)) + 1).to_csv(tmp_path / "a.csv", index=False)  # found all the same
         out = printed("split", *table)
         assert said in out
         assert "test rows are also training rows" in out
@@ -95,14 +94,6 @@ def test_a_clean_table_gives_no_warning(answer, printed, tmp_path, n_classes, se
     found = answer("look", tmp_path / "a.csv", "--target", "y")
     assert (found["leaks"], found["identifiers"], found["notes"]) == ([], {}, [])
     assert "Note:" not in printed("split", tmp_path / "a.csv", "--target", "y")
-
-
-def test_split_finds_copies_with_new_row_numbers(answer, tmp_path):
-    frame = oversampled(clean()).reset_index(drop=True)
-    frame.insert(0, "row_id", np.arange(len(frame)) + 1)
-    frame.to_csv(tmp_path / "a.csv", index=False)
-    copies = answer("split", tmp_path / "a.csv", "--target", "y")["duplicates"]
-    assert (copies["label"], copies["n_crossing"] > 50) == ("yes", True)
 
 
 def test_nearly_balanced_classes_state_the_positive_one(printed, tmp_path):
@@ -150,26 +141,6 @@ def test_splits_draw_at_random_if_the_test_rows_suffice(answer, tmp_path):
     assert not was_stratified(open_table(done["test"]["path"]), "y")
 
 
-def test_the_graph_answers_as_the_model_whatever_the_spelling(answer, tmp_path):
-    onnxruntime = pytest.importorskip("onnxruntime")
-    import crcen
-
-    frame = clean(n=400).assign(paid=lambda one: np.where(one["a"] > 0, "NO", "YES, LATE"))
-    frame.drop(columns="opened").to_csv(tmp_path / "a.csv", index=False)
-    how = ("--target", "y", "--quick", "--out", tmp_path / "m.crcen")
-    answer("fit", tmp_path / "a.csv", *how)
-    assert answer("export", tmp_path / "m.crcen", "--onnx", tmp_path / "m.onnx")["checked_rows"] >= 512
-    cells = ["NO", "NO ", " NO\t", "no", "nO", "new", "", "YES, LATE", "\u00a0YES, LATE"]
-    rows = pd.DataFrame({"a": 0.3, "b": np.nan, "site": "x", "paid": cells})
-    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
-    feeds = {name: rows[name].to_numpy(dtype=np.float64)[:, None] for name in ("a", "b")}
-    feeds |= {name: rows[name].to_numpy(dtype=object)[:, None] for name in ("site", "paid")}
-    model = crcen.load(tmp_path / "m.crcen")
-    expected = model.predict_proba(rows.replace("", None))
-    np.testing.assert_allclose(session.run(["probabilities"], feeds)[0], expected, atol=1e-9)
-    assert expected[1] == pytest.approx(expected[0], abs=1e-12)
-
-
 def test_evaluate_allows_for_a_stratified_split(answer, tmp_path):
     """The p-value with the record of the split is that of --stratified, and another without the record."""
     clean(n=700).drop(columns="opened").to_csv(tmp_path / "a.csv", index=False)
@@ -184,16 +155,6 @@ def test_evaluate_allows_for_a_stratified_split(answer, tmp_path):
     (tmp_path / f"{done['test']['path']}.split.json").unlink()
     tests = [one["key_equation"]["p_value"] for one in (recorded, stated, answer(*evaluate))]
     assert tests[0] == tests[1] != tests[2]
-
-
-def test_rows_of_few_different_values_are_no_warning(printed, tmp_path):
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame(rng.integers(0, 4, (600, 3)), columns=["a", "b", "c"])
-    frame["year"] = 1994 + rng.integers(0, 9, 600)
-    frame.assign(y=np.where(rng.random(600) < 0.4, "yes", "no")).to_csv(tmp_path / "a.csv", index=False)
-    for command, more in (("look", ("--positive", "yes")), ("split", ())):
-        out = printed(command, tmp_path / "a.csv", "--target", "y", *more)
-        assert ("Note:" in out, "1,994" in out, "Duplicates: " in out) == (False, False, True)
 
 
 def draw(n, seed, shift=0.0, k=2):
@@ -271,20 +232,6 @@ def test_few_training_rows_are_named_at_any_prevalence(tmp_path, crcen_command):
     assert "rows of yes here, 20 in training" in crcen_command(*command)[1]
 
 
-def test_options_that_no_goal_of_a_command_depends_on_are_refused(run):
-    refused = {
-        ("plan", "--level", 0.01, "--recall-bound", 0.5): "--level must go with --drift",
-        ("plan", "--audit-rule", "uniform"): "--audit-rule must go with --recall-bound",
-        ("plan", "--confidence", 0.9): "--confidence must go with --recall-bound or --cost-width",
-        ("plan", "--power", 0.9, "--cost-width", 100): "--power must go with --drift or --recall-bound",
-        ("report", "--confidence", 0.9): "--confidence must go with --audited",
-        ("plan", "--power", 1): "--power must lie between 0 and 1: got 1.\n",
-    }
-    for (name, *options), said in refused.items():
-        code, _, err = run(name, draw(50, 1), *options)
-        assert (code, said in err) == (1, True), err
-
-
 @pytest.mark.parametrize("k", [2, 3])
 def test_an_extreme_value_is_clipped_and_reported(found, home, k):
     rows = draw(400, 4, k=k)
@@ -346,16 +293,6 @@ def test_clusters_of_unlabelled_rows_are_used_and_the_use_is_stated(run, found, 
     assert used in run("predict", rows, "--out", out, "--prevalence", "0.3", "--clusters", "who")[1]
 
 
-def test_report_and_evaluate_state_the_same_intervals(run, found, tmp_path):
-    rows, page = draw(900, 22), tmp_path / "r.html"
-    run("report", rows, "--out", page)
-    judged = found("evaluate", rows, "--resamples", 0)
-    text = " ".join(page.read_text(encoding="utf-8").split())
-    area, cost = judged["metrics"]["roc_auc"], judged["cost_per_1000"]
-    assert f"{area['value']:.4g} (95 % interval {area['low']:.4g} to {area['high']:.4g})" in text
-    assert f"per 1,000 rows (95 % interval {cost['low']:.3g} to {cost['high']:.3g})" in text
-
-
 @pytest.mark.parametrize("k", [2, 3])
 def test_dependent_rows_raise_no_warning_with_clusters(found, tmp_path, k):
     """Twenty-five nearly equal rows of each of sixty patients pass for 1,500 rows only if clusters are not stated."""
@@ -391,28 +328,14 @@ class TestWatch:
         assert run("monitor", coarse[0].sample(frac=1.0, random_state=1), *state)[0] == 1
 
     def test_invalid_counts_are_one_sentence(self, run, tmp_path):
-        planted = [
-            *((("n_calls",), value) for value in (-1, None, 10**7)),
-            *((("history",), value) for value in ([{}], None)),
-            *((("false_alarm_rate",), value) for value in (0.5, None)),
-            (("labels",), None),
-            *((("history", 0, "rows"), value) for value in (-5, "many")),
-            (("history", 0, "alarm_share"), 10**400),
-            (("labels", "tracks", 0, "history", 0, "counts", 0), 10**7),
-        ]
-        state = tmp_path / "watch.json"
+        state, rows = tmp_path / "watch.json", draw(200, 13)
         run("monitor", draw(200, 12), "--state", state)
-        whole, rows = state.read_text(), draw(200, 13)
-        for place, value in planted:
-            inside = stored = json.loads(whole)
-            for key in place[:-1]:
-                inside = inside[key]
-            assert place[-1] in inside or isinstance(inside, list)
-            inside[place[-1]] = value
-            state.write_text(json.dumps(stored))
+        whole = state.read_text()
+        for change in ({"n_calls": -1}, {"history": [{}]}, {"false_alarm_rate": None}, {"labels": None}):
+            state.write_text(json.dumps(json.loads(whole) | change))
             before = state.read_bytes()
             code, _, err = run("monitor", rows, "--state", state, "--page", tmp_path / "page.html")
-            assert (code, len(err.splitlines()), state.read_bytes() == before) == (1, 1, True), (place, value)
+            assert (code, len(err.splitlines()), state.read_bytes() == before) == (1, 1, True), change
             assert "is a damaged state of a watch" in err
 
     def test_another_false_alarm_rate_is_refused(self, run, tmp_path):

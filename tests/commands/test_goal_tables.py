@@ -1,15 +1,18 @@
-"""Goals, row weights, conditions and the report of a fit, from tables."""
+"""Prices of decisions: goals, row weights, conditions, the report of a fit, and costs as people write them down."""
 
 import json
 
 import numpy as np
+import openpyxl
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
 import crcen
-from crcen import Budget, Capacity, InvalidParameter, RecallAtLeast, evaluate_table, fit_table, monitor_table
+from crcen import Budget, Capacity, CostMatrix, RecallAtLeast, evaluate_table, fit_table, monitor_table
 from crcen.cli import app
+from crcen.commands.rules import costs_from
+from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
 from crcen.theory.price import weighted_probability
 
 
@@ -61,16 +64,6 @@ def test_row_weights_are_shares_of_copies(mixed_table, small_search, fitted, tes
     assert by_weight.equation.to_dict()["left"] == pytest.approx(by_copies.equation.to_dict()["left"])
 
 
-def test_the_share_of_positives_is_judged_by_weight(fitted, test_rows):
-    """Many times the positives, each of as much less weight: the share by weight is that of training."""
-    is_bad = test_rows["bad"] == "yes"
-    many = pd.concat([test_rows] + [test_rows[is_bad]] * 7, ignore_index=True)
-    weighted = many.assign(weight=np.where(many["bad"] == "yes", 1 / 8, 1.0))
-    assert any("CRC004" in note for note in evaluate_table(fitted.model, many, n_resamples=0).notes)
-    by_weight = evaluate_table(fitted.model, weighted, weight="weight", n_resamples=0)
-    assert not any("CRC004" in note for note in by_weight.notes)
-
-
 def test_weights_must_be_numbers_of_another_column(mixed_table, fitted, test_rows, tmp_path):
     with pytest.raises(crcen.InvalidInput, match="weight must name a column of numbers"):
         evaluate_table(fitted.model, test_rows, weight="country")
@@ -96,8 +89,7 @@ def test_a_review_saves_what_errors_between_its_prices_cost(fitted, test_rows):
     found = evaluate_table(fitted.model, test_rows, weighting=Budget(6), review=(2, 30), n_resamples=0).review
     p, y = fitted.model.predict_proba(test_rows)[:, 1], (test_rows["bad"] == "yes").to_numpy()
     between = (p > 1 / 31) & (p <= 1 / 3)
-    assert found.rows["review"] == between.sum()
-    assert found.positives["review"] == y[between].sum()
+    assert (found.rows["review"], found.positives["review"]) == (between.sum(), y[between].sum())
     errors = np.where(y, 6.0 * (p <= 1 / 7), 1.0 * (p > 1 / 7))
     outside = np.where(y, 6.0 * (p <= 1 / 31), 1.0 * (p > 1 / 3))
     assert found.saved == pytest.approx(errors.sum() - outside[~between].sum())
@@ -110,8 +102,7 @@ def test_costs_of_rows_add_up(fitted, test_rows):
     alarms = p * worth > (1 - p) * 9.0
     assert found.n_alarms == alarms.sum()
     assert found.by_row == pytest.approx(worth[y & ~alarms].sum() + 9.0 * (alarms & ~y).sum())
-    assert found.silence == pytest.approx(worth[y].sum())
-    assert found.alarms == pytest.approx(9.0 * (~y).sum())
+    assert (found.silence, found.alarms) == (pytest.approx(worth[y].sum()), pytest.approx(9.0 * (~y).sum()))
 
 
 def test_conditions_of_a_pipeline(fitted, test_rows, mixed_table):
@@ -172,6 +163,7 @@ def test_an_evaluation_without_the_weights_says_what_is_lacking(model):
     assert any("name the column people as their weight" in note for note in without.notes)
     with_them = evaluate_table(model, table(1500, 1), weight="people", n_resamples=0)
     assert not any("as their weight" in note for note in with_them.notes)
+    assert [any("CRC004" in note for note in one.notes) for one in (without, with_them)] == [True, False]
     assert abs(with_them.equation.z) < 3 < abs(without.equation.z)
 
 
@@ -183,8 +175,7 @@ def test_the_report_judges_the_share_by_weight(model, tmp_path):
         report = crcen.report_table(model, own, weight="people", out=tmp_path / "r.html", review=(2, 20))
         found[times] = next(one for one in report.findings if one.code == "CRC004")
     # Weights in another unit are the same weights.
-    assert found[1].measured == found[1000].measured
-    assert found[1].status == "passed"
+    assert (found[1].measured, found[1].status) == (found[1000].measured, "passed")
     judged = evaluate_table(model, own, weight="people", review=(2, 20), n_resamples=0)
     assert str(report.review) in str(report)
     assert report.to_dict()["review"] == report.review.to_dict() == judged.review.to_dict()
@@ -236,8 +227,7 @@ def test_a_watch_holds_labels_back_until_their_cohort_is_complete(model, tmp_pat
     first = rows[(rows.scored < "2024-05-06") | (rows.state == "ill")]
     watch = monitor_table(model, first, delay=4, **options)
     is_complete = (first.scored < "2024-05-06").sum()
-    assert watch.n_labelled == len(first)
-    assert watch.n_held == len(first) - is_complete
+    assert (watch.n_labelled, watch.n_held) == (len(first), len(first) - is_complete)
     assert watch.reading.n_rows == is_complete
     assert "labelled rows wait until their cohort is complete" in str(watch)
     late = rows[~rows.index.isin(first.index)]
@@ -245,7 +235,7 @@ def test_a_watch_holds_labels_back_until_their_cohort_is_complete(model, tmp_pat
     assert (watch.n_held, watch.reading.n_rows) == (0, len(rows))
     assert not watch.alarms  # the columns of rows that came first are another matter
     for change, sentence in (
-        ({"delay": 3}, "delay must not change in a watch that was started with a delay of 4"),
+        ({"delay": 3}, "delay must not change in a watch that was started with 4: got 3"),
         ({"cohort": None}, "cohort must name the column of days or weeks"),
         ({"cohort": "state"}, "cohort must name a column of numbers or dates of one format"),
     ):
@@ -262,18 +252,105 @@ def test_a_watch_holds_labels_back_until_their_cohort_is_complete(model, tmp_pat
     assert direct.history[None][-1].drift_by_class[0] == pytest.approx(watch.reading.drift_by_class[0], abs=1e-9)
 
 
-def test_weights_that_turn_the_rarer_class_around_are_said(tmp_path):
+def test_weights_that_turn_the_rarer_class_around():
     rows = table(400, 3).drop(columns="scored")
-    rows["people"] = np.where(rows["state"] == "ill", 50, 1)
-    options = {
-        "target": "state",
-        "weight": "people",
-        "estimator": crcen.CRCENClassifierCV(cv=2, **QUICK),
-        "n_refits": 0,
-    }
-    found = fit_table(rows, **options)
-    assert found.model.pos_label_ == "well"
-    assert "well is the positive class because it is rarer by people" in " ".join(found.notes)
-    assert "looked for" not in " ".join(fit_table(rows, positive="well", **options).notes)
+    how = {"target": "state", "weight": "people", "estimator": crcen.CRCENClassifierCV(cv=2, **QUICK), "n_refits": 0}
+    weighted = rows.assign(people=np.where(rows["state"] == "ill", 50, 1))
+    assert fit_table(weighted, **how).model.pos_label_ == "well"
     with pytest.raises(crcen.InvalidInput, match=r"^weight must name .* above 0: people is 0 in every row"):
-        fit_table(rows.assign(people=0), **options)
+        fit_table(rows.assign(people=0), **how)
+
+
+CLASSES = ["broken", "fine", "worn"]
+WANTED = CostMatrix([[0, 40, 10, 3], [1, 0, 1, 0.5], [2, 5, 0, 1]], labels=CLASSES, actions=["inspect"])
+ROWS = [
+    ["", "fine", "worn", "broken", "inspect"],
+    ["fine", 0, 1, 1, 0.5],
+    ["worn", 5, 0, 2, 1],
+    ["broken", 40, 10, 0, 3],
+]
+
+
+def cost_text(separator=",", decimal=".", end="\n", rows=ROWS):
+    cells = [[str(cell).replace(".", decimal) for cell in row] for row in rows]
+    return end.join(separator.join(row) for row in cells) + end
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        cost_text().encode(),
+        cost_text(";", ",").encode("utf-8-sig"),
+        cost_text("\t", ",", "\r\n").encode("utf-16"),
+        cost_text("|").replace("fine", " fine ").encode(),
+        ("\n" + cost_text() + "\n,,,,\n").encode(),
+        cost_text().replace("fine", "FINE").encode(),
+        cost_text().replace(",0,", ",,").encode(),  # the diagonal left empty
+        cost_text(rows=[row[:1] + [f"€ {cell}" for cell in row[1:]] if row[0] else row for row in ROWS]).encode(),
+    ],
+)
+def test_one_matrix_however_it_is_written(tmp_path, raw):
+    (tmp_path / "costs.csv").write_bytes(raw)
+    assert costs_from(tmp_path / "costs.csv", CLASSES) == WANTED
+
+
+def test_excel_and_data_frames(tmp_path):
+    book = openpyxl.Workbook()
+    for row in ROWS:
+        book.active.append([None if cell == "" else cell for cell in row])
+    book.active.append([None])
+    book.save(tmp_path / "costs.xlsx")
+    assert costs_from(tmp_path / "costs.xlsx", CLASSES) == WANTED
+    frame = pd.DataFrame([row[1:] for row in ROWS[1:]], columns=ROWS[0][1:], index=[row[0] for row in ROWS[1:]])
+    for own in (frame, frame.rename_axis("fine")):
+        assert costs_from(own, CLASSES) == WANTED
+
+
+def test_labels_that_are_numbers(tmp_path):
+    (tmp_path / "costs.csv").write_text("true,3,1,2\n1.0,9,0,4\n2,7,8,0\n3,0,5,6\n")
+    found = costs_from(tmp_path / "costs.csv", [1, 2, 3])
+    np.testing.assert_array_equal(found.costs, [[0, 4, 9], [8, 0, 7], [5, 6, 0]])
+    assert found.labels == (1, 2, 3)
+    spelt = CostMatrix(found.costs, labels=["1", "2", "3"])
+    assert costs_from(spelt, [1, 2, 3]) == found
+    (tmp_path / "costs.csv").write_text("true,1,2\n1,-,4\n2,8,n/a\n")  # nothing on the diagonal
+    assert costs_from(tmp_path / "costs.csv", [1, 2]).costs.tolist() == [[0.0, 4.0], [8.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (
+            ("fine,0,1,1,0.5", "fine,0,,1,0.5"),
+            "worn decided where fine is true must be a number, 0 or more: got an",
+        ),
+        (("fine,0,1,1,0.5", "fine,0,n/a,1,0.5"), "worn decided where fine is true must be a number, 0 or more"),
+        (("40,10", "40,-10"), "of worn decided where broken is true must be a number, 0 or more: got '-10'"),
+        (("40,10", "40,much"), "of worn decided where broken is true must be a number, 0 or more: got 'much'"),
+        (("worn,5", "wron,5"), "must have a row for every class: none is called worn; did you mean the row wron?"),
+        ((",worn,", ",wron,"), "a column for every class: none is called worn; did you mean the column wron?"),
+        (("worn,5,0,2,1\n", ""), "must have a row for every class: none is called worn; it has fine, broken."),
+        (("worn,5", "fine,5"), "must name every row and column, each by its own name: row 3 is called 'fine'"),
+        ((",inspect", ",broken"), "duplicate column name in {folder}/costs.csv: broken."),
+        (("worn,5,0,2,1", ",5,0,2,1"), "must name every row and column, each by its own name: row 3 is called ''"),
+        ((",inspect", ","), "must name every row and column, each by its own name: column 5 is called ''"),
+        (("broken,40", "other,1,1,1,1\nbroken,40"), "rows for the classes broken, fine, worn only: got other"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_cell(tmp_path, change, sentence):
+    (tmp_path / "costs.csv").write_text(cost_text().replace(*change))
+    with pytest.raises(InvalidInput) as error:
+        costs_from(tmp_path / "costs.csv", CLASSES)
+    assert sentence.format(folder=tmp_path) in str(error.value)
+    assert str(error.value).count(". ") == 0
+
+
+def test_files_that_are_no_matrix(tmp_path):
+    with pytest.raises(DataUnavailable, match="is not there"):
+        costs_from(tmp_path / "none.csv", CLASSES)
+    for name in ("a.xlsx", "a.csv"):
+        (tmp_path / name).write_text("fine\n")
+        with pytest.raises(InvalidInput, match="must be a table of costs"):
+            costs_from(tmp_path / name, CLASSES)
+    with pytest.raises(InvalidParameter, match="got int"):
+        costs_from(3, CLASSES)

@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from crcen import Budget, CRCENClassifierCV, CrcenError, evaluate_table, fit_table, predict_table, report_table, save
-from crcen.tables.reading import open_table
 
 QUICK = CRCENClassifierCV(hidden=(), l2=1e-2, encoding="standard", n_members=1, max_epochs=2)
 CELLS = [
@@ -141,14 +140,6 @@ def test_only_sentences_come_out(tmp_path, one_thread, model, part):
         said(evaluate_table, model, path, n_resamples=0)
         path.unlink()
     assert n_fits  # most files are read after all
-
-
-def test_parquet_with_text_that_is_no_utf_8(tmp_path):
-    ends = pa.array([0, 1], pa.int32()).buffers()[1]
-    column = pa.Array.from_buffers(pa.string(), 1, [None, ends, pa.py_buffer(b"\xff")])
-    pq.write_table(pa.Table.from_arrays([column], names=["t"]), tmp_path / "a.parquet")
-    with pytest.raises(CrcenError, match="UTF"):
-        open_table(tmp_path / "a.parquet").read()
 
 
 def test_dates_past_the_year_9999_are_missing(tmp_path, one_thread):

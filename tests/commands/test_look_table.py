@@ -1,13 +1,18 @@
-"""A look at a table before a fit: the same columns as a fit, with gaps, ids and leaks named."""
+"""look_at_table and split_table: the columns of a fit with gaps, ids and leaks; every row in one of two files."""
 
-import re
+import gzip
+import json
+import shlex
 
 import numpy as np
 import pandas as pd
+import pandas.testing
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from crcen import InvalidInput, TableClassifier, look_at_table
+from crcen import InvalidInput, InvalidParameter, TableClassifier, look_at_table, split_table
+from crcen.commands import split as splitting
+from crcen.tables.reading import open_table
 
 RNG = np.random.default_rng(0)
 N = 800
@@ -43,8 +48,7 @@ def test_kinds_gaps_and_reasons_are_those_of_a_fit(look):
     assert found["age"].n_missing == FRAME.age.isna().sum()
     assert found["age"].plan == "used as a number; missing values are filled and have an indicator column"
     assert "$" in found["price"].note  # money as text
-    assert found["country"].n_values == 3
-    assert look.counts == {"yes": int(Y.sum()), "no": int((~Y).sum())}
+    assert (found["country"].n_values, look.counts) == (3, {"yes": int(Y.sum()), "no": int((~Y).sum())})
 
 
 def test_areas_are_those_of_scikit_learn_and_leaks_are_named(look):
@@ -55,6 +59,9 @@ def test_areas_are_those_of_scikit_learn_and_leaks_are_named(look):
     assert look.to_dict()["suspects"] == ["collected"]
     assert any("collected alone nearly separates yes" in note for note in look.notes)
     assert found["country"].area < 0.65
+    dropped = look_at_table(FRAME, target="late", drop="collected")
+    assert not any("nearly separate" in note for note in dropped.notes)
+    assert next(one.plan for one in dropped.columns if one.name == "collected") == "asked for"
 
 
 def test_it_prints_and_shows_itself_escaped():
@@ -78,23 +85,17 @@ def test_without_a_target_and_with_many_values():
     assert [one.name for one in several.columns if one.is_suspect] == ["copy"]
     many = look_at_table(FRAME.assign(number=np.arange(N)), target="number")
     assert any(f"number has {N} values, and classes are 2 to 50" in note for note in many.notes)
+    notes = look_at_table(pd.DataFrame({"x": range(20), "y": ["a"] * 20}), target="y").notes
+    assert "y has 1 value, and classes are 2 to 50: rows of another class are needed" in notes
+    useless = look_at_table(pd.DataFrame({"a": [1, 1, 1], "b": [None, None, None]}))
+    assert [one.kind for one in useless.columns] == ["left out", "left out"]
     one = look_at_table(FRAME, target="country", positive="NO")
     assert set(one.counts) == {"NO", "not NO"}
     with pytest.raises(InvalidInput, match="must be a column"):
         look_at_table(FRAME, target="nothing")
-
-
-def test_a_table_of_nothing_useful_is_an_answer():
-    look = look_at_table(pd.DataFrame({"a": [1, 1, 1], "b": [None, None, None]}))
-    assert [one.kind for one in look.columns] == ["left out", "left out"]
-
-
-def test_the_command_reads_a_file_of_text(crcen_command, tmp_path):
-    FRAME.to_csv(tmp_path / "data.csv", index=False)
-    code, out, _ = crcen_command("look", tmp_path / "data.csv", "--target", "late", "--drop", "collected")
-    assert (code, "nearly separate" in out) == (0, False)
-    assert re.search("collected .*asked for", out)
-    assert crcen_command("look", tmp_path / "data.csv", "--target", "lat")[0] == 1
+    for n in (0, 2):
+        with pytest.raises(InvalidInput, match=r"^the data frame has no row with a value of y\.$"):
+            look_at_table(pd.DataFrame({"x": range(n), "y": [None] * n}), target="y")
 
 
 def test_a_large_table_is_described_by_a_sample_with_missing_cells_of_all_rows(monkeypatch):
@@ -124,24 +125,144 @@ def test_copies_are_told_from_rows_that_are_equal_by_chance(tmp_path, crcen_comm
         assert ("rows equal others, as columns have few values" in out) != is_named
 
 
-def test_far_dates_and_words_that_may_be_missing():
+def test_words_that_may_be_missing():
     rng = np.random.default_rng(0)
-    until = (pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 300, 200), "D")).strftime("%Y-%m-%d")
-    rows = pd.DataFrame({"until": np.where(np.arange(200) % 9 == 0, "9999-12-31", until)})
-    rows["state"] = rng.choice(["ND", "SD", "NY", "CA"], 200)  # ND is North Dakota
+    rows = pd.DataFrame({"state": rng.choice(["ND", "SD", "NY", "CA"], 200)})  # ND is North Dakota
     rows["grade"] = rng.choice(["low", "high", "nd"], 200)
-    found = look_at_table(rows).placeholders
-    assert found == {"until": {"9999-12-31": 23}, "grade": {"nd": int((rows.grade == "nd").sum())}}
+    assert look_at_table(rows).placeholders == {"grade": {"nd": int((rows.grade == "nd").sum())}}
 
 
-@pytest.mark.parametrize("rows", ["", "1,\n2,\n"])
-def test_a_target_without_values_is_one_sentence(tmp_path, rows):
-    (tmp_path / "a.csv").write_text("x,y\n" + rows)
-    with pytest.raises(InvalidInput, match=r"^a\.csv has no row with a value of y\.$"):
-        look_at_table(tmp_path / "a.csv", target="y")
+@pytest.fixture
+def visits(mixed_table):
+    """Rows with a number of their own, a patient, and a day."""
+    frame = mixed_table(1000).assign(patient=np.arange(1000) // 4)
+    return frame.sample(frac=1, random_state=0).reset_index(drop=True)
 
 
-@pytest.mark.parametrize(("missing", "said"), [([], "are needed"), ([None] * 3, "are needed (3 rows without a value)")])
-def test_a_target_of_one_value_is_named_with_its_missing_cells(missing, said):
-    rows = pd.DataFrame({"x": range(20 + len(missing)), "y": ["a"] * 20 + missing})
-    assert any(note.endswith(said) for note in look_at_table(rows, target="y").notes)
+@pytest.mark.parametrize("ending", ["csv", "tsv", "csv.gz", "parquet"])
+def test_every_row_is_in_one_file_as_it_was(visits, tmp_path, monkeypatch, ending):
+    monkeypatch.setattr(splitting, "_CHUNK_ROWS", 64)
+    path = tmp_path / f"visits.{ending}"
+    if ending == "parquet":
+        visits.to_parquet(path)
+    else:
+        visits.to_csv(path, index=False, sep="\t" if ending == "tsv" else ",")
+    done = split_table(path, target="bad")
+    assert (done.train.name, done.test.name) == (f"visits_train.{ending}", f"visits_test.{ending}")
+    whole = open_table(path).read()
+    parts = [open_table(place).read() for place in (done.train, done.test)]
+    both = pd.concat(parts).set_index("id", drop=False).loc[whole["id"]].reset_index(drop=True)
+    pandas.testing.assert_frame_equal(both, whole)
+    # In the order of the file, and in the same shares.
+    order = whole["id"].tolist()
+    for part in parts:
+        assert part["id"].tolist() == sorted(part["id"], key=order.index)
+        assert (part["bad"] == "yes").mean() == pytest.approx((whole["bad"] == "yes").mean(), abs=0.002)
+    assert (len(parts[1]), sum(done.n_rows)) == (pytest.approx(250, abs=1), 1000)
+    if ending == "csv.gz":
+        assert gzip.decompress(done.train.read_bytes()).startswith(b"id,")
+
+
+def test_a_seed_gives_the_same_files_and_another_gives_others(visits, tmp_path):
+    visits.to_csv(tmp_path / "a.csv", index=False)
+    found = []
+    for name, seed in (("one", 0), ("same", 0), ("other", 1)):
+        (tmp_path / name).mkdir()
+        done = split_table(tmp_path / "a.csv", target="bad", random_state=seed, folder=tmp_path / name)
+        found.append(done.test.read_bytes())
+    assert found[0] == found[1] != found[2]
+
+
+def test_clusters_stay_in_one_file(visits, tmp_path):
+    visits.to_csv(tmp_path / "a.csv", index=False)
+    done = split_table(tmp_path / "a.csv", target="bad", clusters="patient", test=0.2)
+    train, test = (pd.read_csv(place) for place in (done.train, done.test))
+    assert not set(train["patient"]) & set(test["patient"])
+    assert len(test) == pytest.approx(200, abs=20)
+    assert (test["bad"] == "yes").mean() == pytest.approx((visits["bad"] == "yes").mean(), abs=0.03)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_the_latest_rows_are_kept_apart(visits, tmp_path, ending):
+    path = tmp_path / f"a.{ending}"
+    visits.to_csv(path, index=False) if ending == "csv" else visits.to_parquet(path)
+    done = split_table(path, target="bad", time="when", test=0.3)
+    train, test = (open_table(place).read() for place in (done.train, done.test))
+    assert train["when"].max() < test["when"].min()
+    assert len(test) == pytest.approx(300, abs=10)
+
+
+def test_parquet_keeps_its_types(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.table(
+        {"n": pa.array([1, None] * 20, pa.int32()), "y": ["a", "b"] * 20, "d": pa.array([1] * 40, pa.date32())}
+    )
+    pq.write_table(table, tmp_path / "a.parquet")
+    done = split_table(tmp_path / "a.parquet", target="y")
+    assert pq.read_schema(done.train) == table.schema
+
+
+def test_rows_without_a_label_go_to_both_and_the_next_commands_are_printed(visits, tmp_path):
+    visits.loc[:99, "bad"] = None
+    visits.to_csv(tmp_path / "a.csv", index=False)
+    done = split_table(tmp_path / "a.csv", target="bad")
+    assert done.counts["no value"] == (75, 25)
+    assert f"crcen fit {done.train} --target bad --out model.crcen" in str(done)
+    assert f"crcen evaluate model.crcen {done.test}" in str(done)
+    plain = json.loads(json.dumps(done.to_dict()))
+    assert plain["train"]["rows"] + plain["test"]["rows"] == 1000
+    assert plain["test"]["labels"]["yes"] == (pd.read_csv(done.test)["bad"] == "yes").sum()
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "said"),
+    [
+        ({}, {"target": "Bad"}, "did you mean bad?"),
+        ({}, {"time": "country"}, "numbers or dates of one format"),
+        ({}, {"target": "amount"}, "more than 50; is it the label?"),
+        ({"bad": "no"}, {}, "must have two different values: got one, no"),
+        ({"patient": 1}, {"clusters": "patient"}, "at least two different values"),
+        ({"when": "2024-01-01"}, {"time": "when"}, "time= leaves no training row of bad = no"),
+    ],
+)
+def test_bad_input_is_one_sentence(visits, tmp_path, change, options, said):
+    visits.assign(**change).to_csv(tmp_path / "a.csv", index=False)
+    with pytest.raises((InvalidInput, InvalidParameter), match=said.replace("?", r"\?")):
+        split_table(tmp_path / "a.csv", **{"target": "bad", **options})
+    assert [one.name for one in tmp_path.iterdir()] == ["a.csv"]
+
+
+def test_nothing_is_replaced(visits, tmp_path):
+    visits.to_csv(tmp_path / "a.csv", index=False)
+    (tmp_path / "a_test.csv").write_text("mine")
+    with pytest.raises(InvalidParameter, match="exists, and split does not replace files"):
+        split_table(tmp_path / "a.csv", target="bad")
+    assert (tmp_path / "a_test.csv").read_text() == "mine"
+    assert not (tmp_path / "a_train.csv").exists()
+
+
+def test_what_is_printed_hides_no_class_and_can_be_typed(tmp_path):
+    place = tmp_path / "my rows.csv"
+    kinds = [f"kind {k:02}" for k in range(15)]
+    pd.DataFrame({"x": range(150), "my kind": kinds * 10}).to_csv(place, index=False)
+    lines = str(split_table(place, target="my kind")).split("\n")
+    assert lines[1].endswith(" and 3 more)")
+    assert sum(kind in lines[1] for kind in kinds) == 12
+    assert shlex.split(lines[4])[2:5] == [str(tmp_path / "my rows_train.csv"), "--target", "my kind"]
+
+
+@pytest.mark.parametrize(("option", "column"), [("clusters", "patient"), ("time", "when")])
+def test_next_command_validates_as_the_split_did(visits, tmp_path, crcen_command, monkeypatch, option, column):
+    monkeypatch.chdir(tmp_path)
+    visits.rename(columns={column: f"its {column}"}).to_csv("a.csv", index=False)
+    code, out, _ = crcen_command("split", "a.csv", "--target", "bad", f"--{option}", f"its {column}")
+    assert code == 0
+    command = shlex.split(next(line for line in out.splitlines() if "crcen fit" in line))[1:]
+    assert command[command.index(f"--{option}") + 1] == f"its {column}"
+    code, out, _ = crcen_command(*command, "--quick", "--json")
+    assert code == 0
+    assert f"its {column}" in json.loads(out)["validation"]["how"]
+    stored = json.loads(crcen_command("info", "model.crcen", "--json")[1])["clusters"]
+    assert stored == (f"its {column}" if option == "clusters" else None)

@@ -65,26 +65,6 @@ def test_what_is_odd_is_counted_over_chunks(fitted, new):
     assert predict_table(fitted.model, new).notes == ()
 
 
-def test_missing_columns_are_named_and_nothing_is_written(fitted, new, tmp_path):
-    with pytest.raises(InvalidInput, match="lacks 2 of the 4 columns that the model needs: amount, when"):
-        predict_table(fitted.model, new.drop(columns=["amount", "when"]), out=tmp_path / "a.csv")
-    assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.parametrize(
-    ("model", "change", "options", "error", "said"),
-    [
-        (None, lambda new: new.iloc[:0], {}, InvalidInput, "has no rows"),
-        (None, lambda new: new, {"chunk_rows": 0}, InvalidParameter, "chunk_rows"),
-        (None, lambda new: new.assign(decision=1), {"id": "decision"}, InvalidParameter, "must not be called decision"),
-        (CRCENClassifier(), lambda new: new, {}, InvalidParameter, "must be fitted"),
-    ],
-)
-def test_refusals(fitted, new, model, change, options, error, said):
-    with pytest.raises(error, match=said):
-        predict_table(fitted.model if model is None else model, change(new), **options)
-
-
 def test_a_plain_classifier_takes_a_table_of_numbers(new, tmp_path):
     numbers = new[["amount"]].fillna(0.0).assign(square=lambda f: f["amount"] ** 2)
     y = new["bad"]
@@ -136,20 +116,14 @@ def test_rows_of_three_classes(three):
     p = found.frame[["probability_broken", "probability_fine", "probability_worn"]].to_numpy()
     np.testing.assert_array_equal(p, three.predict_proba(TABLE))
     np.testing.assert_array_equal(found.frame["decision"].to_numpy(), three.predict(TABLE))
-    assert found.frame["hours"].tolist() == TABLE["hours"].tolist()
-    assert found.n_rows == 200
-    assert sum(found.decided.values()) == 200
-    assert found.decided["inspect"] == (three.predict(TABLE) == "inspect").sum()
+    assert (found.frame["hours"].tolist(), found.n_rows) == (TABLE["hours"].tolist(), 200)
+    assert (sum(found.decided.values()), found.decided["inspect"]) == (200, (three.predict(TABLE) == "inspect").sum())
     assert found.expected["worn"] == pytest.approx(p[:, 2].sum())
     assert "inspect" in str(found)
-    assert found.to_dict()["rows"] == 200
-
-
-def test_the_highest_risk_of_three_classes_first(three):
-    """Risk is the probability of another class than the most frequent one."""
-    found = predict_table(three, TABLE, sort=True).frame
-    assert (np.diff(found["probability_fine"]) >= 0).all()
-    assert sorted(found["row"]) == list(range(1, 201))
+    # The highest risk is the probability of another class than the most frequent one.
+    by_risk = predict_table(three, TABLE, sort=True).frame
+    assert (np.diff(by_risk["probability_fine"]) >= 0).all()
+    assert sorted(by_risk["row"]) == list(range(1, 201))
 
 
 def test_another_prevalence_of_three_classes(three):
@@ -294,8 +268,14 @@ def test_all_columns_and_the_riskiest_first(fitted, new, tmp_path):
         ({"review": 3}, "two prices"),
         ({"held_out": "x.csv", "prevalence": 0.1}, "do not go together"),
         ({"held_out": "x.csv"}, "held_out must go with a recall"),
+        ({"data": pd.DataFrame({"amount": []})}, "has no rows"),
+        ({"data": pd.DataFrame({"country": ["NL"], "is_new": 1})}, "lacks 2 of the 4 columns that .*: amount, when"),
+        ({"chunk_rows": 0}, "chunk_rows"),
+        ({"data": pd.DataFrame({"decision": [1]}), "id": "decision"}, "must not be called decision"),
+        ({"model": CRCENClassifier()}, "must be fitted"),
     ],
 )
-def test_what_contradicts_itself_is_refused(fitted, new, how, sentence):
+def test_what_is_refused_and_writes_nothing(fitted, new, tmp_path, how, sentence):
     with pytest.raises((InvalidInput, InvalidParameter), match=sentence):
-        predict_table(fitted.model, new, **how)
+        predict_table(**{"model": fitted.model, "data": new, "out": tmp_path / "a.csv"} | how)
+    assert os.listdir(tmp_path) == []

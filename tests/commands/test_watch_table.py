@@ -128,11 +128,8 @@ def test_expected_figures_are_right_where_probabilities_are():
         assert values.mean() == pytest.approx(one.value, abs=5 * error / np.sqrt(3000) + 1e-4)
         assert values.std() == pytest.approx(error, rel=0.07)
         assert np.mean((values > one.low) & (values < one.high)) == pytest.approx(0.95, abs=0.015)
-
-
-def test_nothing_is_expected_of_no_alarm_and_no_positive():
-    assert np.isnan(expected_shares(np.full(9, 0.1), np.zeros(9, dtype=bool)).precision.value)
-    assert np.isnan(expected_shares(np.full(9, 1e-200), np.zeros(9, dtype=bool)).recall.value)
+    none = expected_shares(np.full(9, 1e-200), np.zeros(9, dtype=bool))  # neither an alarm nor a positive
+    assert np.isnan([none.precision.value, none.recall.value]).all()
 
 
 def test_expected_figures_of_training_stand_beside(model):
@@ -153,6 +150,9 @@ def test_another_models_state_is_refused(model, tmp_path):
     other = TableClassifier(estimator=crcen.CRCENClassifier(Budget(4), **QUICK), random_state=0).fit(frame, y)
     with pytest.raises(InvalidInput, match="the watch of another model"):
         monitor_table(other, rows(200, 4), state=state)
+    for rate in (0, 1.5, True, "a"):
+        with pytest.raises(crcen.InvalidParameter, match="false_alarm_rate must lie between 0 and 1"):
+            monitor_table(model, rows(50, 3), false_alarm_rate=rate)
     assert state.read_text() == before
     back = crcen.load(save(model, tmp_path / "model.crcen"))
     assert monitor_table(back, rows(200, 4), state=state).call == 2
@@ -174,12 +174,6 @@ def test_a_streamed_or_plain_model_is_watched_too(tmp_path):
     watch = monitor_table(plain, new, target="state", state=tmp_path / "watch.json")
     assert watch.n_labelled == 300
     assert watch.to_dict()["expected_in_training"] is None
-
-
-def test_bad_rates_are_refused(model):
-    for rate in (0, 1.5, True, "a"):
-        with pytest.raises(crcen.InvalidParameter, match="false_alarm_rate must lie between 0 and 1"):
-            monitor_table(model, rows(50, 3), false_alarm_rate=rate)
 
 
 def test_the_page_shows_all_calls_and_is_escaped(model, tmp_path):
@@ -232,8 +226,7 @@ def test_quiet_then_the_class_that_drifted(three, tmp_path):
     for month in range(4, 8):
         watch = monitor_table(three, three_rows(1000, month, moved=0.8), state=state, when=f"month {month}", page=page)
     assert (watch.is_alarm, watch.alarms[0].label) == (True, "brøken")
-    assert watch.alarms[0].drift == pytest.approx(0.8, abs=0.4)
-    assert sum(watch.decided.values()) == 1000
+    assert (watch.alarms[0].drift, sum(watch.decided.values())) == (pytest.approx(0.8, abs=0.4), 1000)
     assert "brøken" in page.read_text(encoding="utf-8")
     assert json.loads(state.read_text(encoding="utf-8"))["n_calls"] == 7
     with pytest.raises(InvalidInput, match="were counted before, in call 7"):

@@ -413,7 +413,7 @@ def test_the_costs_of_the_model_and_others_that_are_typed(opened_costs, class_ro
 
 
 def test_the_file_of_costs_is_one_that_the_command_reads(opened_costs, tmp_path):
-    from crcen.commands.prices import costs_from
+    from crcen.commands.rules import costs_from
 
     type_cost(opened_costs, "cost-0-1", 17)
     type_cost(opened_costs, "look-cost", 0.5)

@@ -1,4 +1,4 @@
-"""The application that commands register with, its version option, and errors with options in place of parameters.
+"""The application: commands as tables of options, how their values become parameters, printing, and errors.
 
 Only typer and rich are imported here; what a command needs is imported when it runs, so that help, version and usage
 errors answer at once. Exit codes: 0 done, 1 refused with one sentence on standard error, 2 usage, 130 interrupted,
@@ -6,22 +6,35 @@ errors answer at once. Exit codes: 0 done, 1 refused with one sentence on standa
 """
 
 import gc
+import inspect
 import json
 import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from importlib import import_module
+from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Any, Protocol, TypeAlias
 
 import typer
 
+from crcen._support.files import is_standard_output
 from crcen._support.text import printable
 from crcen._version import __version__
-from crcen.exceptions import CrcenError
+from crcen.exceptions import CrcenError, InvalidParameter
 
+Named: TypeAlias = Callable[[str], inspect.Parameter]
+Kind: TypeAlias = Any  # the type of an option, also ``list[str]``
+Given: TypeAlias = dict[str, Any]  # values of options, by parameter
+
+# Parameters of files that a command writes.
+_WRITTEN = ("out", "onnx", "report", "state", "page", "json_out")
 # Parameters whose option has another name; others differ by dashes only.
 _OPTIONS = {"audit_probability": "--audited", "n_resamples": "--resamples", "random_state": "--seed"}
 # Prices and goals of this call: their representation → what was typed.
@@ -117,3 +130,327 @@ def run() -> None:
     except (CrcenError, OSError) as error:
         sys.stderr.write(f"crcen: {printable(in_options(error))}\n")
         sys.exit(1)
+
+
+class Result(Protocol):
+    """What a command returns; its text is ``str``."""
+
+    def to_dict(self) -> object:
+        """Plain values, ready for JSON."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A result of plain values and lines of text."""
+
+    values: object
+    lines: list[str]
+
+    def to_dict(self) -> object:
+        """Plain values, ready for JSON."""
+        return self.values
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+
+def _parameter(name: str, kind: Kind, default: object, about: object) -> inspect.Parameter:
+    annotation: Kind = Annotated[kind | None if default is None else kind, about]
+    value = inspect.Parameter.empty if default is ... else default
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=annotation)
+
+
+def option(kind: Kind, help: str, *names: str, default: object = None, panel: str | None = None, **how: Any) -> Named:
+    """An option; its parameter is the key of the table that it is in, and its name too unless names are given."""
+
+    def named(name: str) -> inspect.Parameter:
+        flags = names or ((option_name(name),) if kind is bool else ())
+        empty: object = False if kind is bool else [] if kind == list[str] else None
+        about = typer.Option(*flags, help=help, rich_help_panel=panel, **how)
+        return _parameter(name, kind, empty if default is None else default, about)
+
+    return named
+
+
+def argument(kind: Kind, help: str, metavar: str | None = None, default: object = ...) -> Named:
+    """A positional argument."""
+    return lambda name: _parameter(name, kind, default, typer.Argument(help=help, metavar=metavar))
+
+
+def choice(*values: str) -> Kind:
+    """The type of an option with these values."""
+    kind: Kind = StrEnum
+    return kind("Choice", {value: value for value in values})
+
+
+def renamed(old: str, new: str) -> Named:
+    """A hidden option that was renamed: the error names the new one."""
+
+    def reject(value: str | None) -> None:
+        if value is not None:
+            raise typer.BadParameter(f"it was renamed: use {new} {value}.")
+
+    return option(str, "", old, hidden=True, callback=reject)
+
+
+def share(text: str) -> float:
+    """A share such as 1% or 0.01."""
+    number = text.strip()
+    try:
+        found = float(number.removesuffix("%")) / (100.0 if number.endswith("%") else 1.0)
+    except ValueError:
+        found = -1.0
+    if not 0.0 <= found < 1.0:
+        raise typer.BadParameter(f"must be a share such as 5% or 0.05: got {text!r}.")
+    return found
+
+
+def _prevalence(text: str) -> str | float | dict[str, float]:
+    try:
+        return text if text == "auto" else float(text)
+    except ValueError:
+        return _by_class([text], "must be a share, auto, or CLASS=SHARE,...")
+
+
+def _by_class(texts: list[str], allowed: str) -> dict[str, float]:
+    """CLASS=NUMBER pairs with commas between."""
+    found: dict[str, float] = {}
+    for part in ",".join(texts).split(","):
+        label, _, number = part.rpartition("=")
+        try:
+            found[label.strip()] = float(number)
+        except ValueError:
+            label = ""
+        if not label.strip():
+            raise typer.BadParameter(f"{allowed}: got {','.join(texts)!r}.")
+    return found
+
+
+_CAPACITY = "So many alarms: 200 of these rows, 20/day, 100/week, or 5/1000 rows."
+_WEIGHTS = "balanced, none, or what a mistake on each class is worth: fine=1,worn=5,broken=40; may be repeated."
+_COSTS = "Table of costs: a row for each true class, a column for each decision; other columns are actions."
+_DATA = "Text, Parquet or Excel files; a folder, pattern or URL; or a database, such as sqlite:///file.db."
+_RULES = "uniform: equal probabilities; neyman: larger where a label says more."
+_SHARES = "Share of positives here if it differs from training, auto to estimate it, or CLASS=SHARE,..."
+_MISSING = "-200,999 or COLUMN=-1"
+_price, _goal, _reading, _by_classes = (
+    partial(option, panel=panel) for panel in ("Price", "Instead of a price", "Reading the table", "Several classes")
+)
+# Sets of options that commands share.
+_SETS: dict[str, dict[str, Named]] = {
+    # A price of two classes.
+    "price": {
+        "budget": _price(float, "False alarms that one more catch may cost."),
+        "cost_ratio": _price(float, "What a miss costs, in false alarms: the same number."),
+        "alpha": _price(float, "Cost ratio over negatives per positive; 1 is balanced."),
+        "lam": _price(float, "Weight of a positive row, between 0 and 1."),
+        "balanced": _price(bool, "Both classes weigh the same."),
+    },
+    # A goal of two classes, and its guarantee.
+    "goal": {
+        "capacity": _goal(str, _CAPACITY, "--capacity", "--top", metavar="N[/day]"),
+        "recall": _goal(float, "Find at least this share of the positives, such as 0.9."),
+        "precision": _goal(float, "At least this share of alarms right, such as 0.5."),
+    },
+    "guarantee": {"confidence": _goal(float, "Guarantee --recall or --precision with this probability.")},
+    "weighting": {"weighting": _by_classes(list[str], _WEIGHTS), "costs": _by_classes(Path, _COSTS)},
+    "columns": {
+        "positive": option(str, "The value to find: default the rarer one of two, and every class of more."),
+        "drop": option(list[str], "Column to leave out; may be repeated."),
+        "keep": option(list[str], "Column to use although it looks like an identifier."),
+        "categorical": option(list[str], "Column of categories although it holds numbers; may be repeated."),
+    },
+    # The fields of `crcen.ReadOptions`.
+    "read": {
+        "query": _reading(str, "Query that gives the table, of a database.", metavar="SQL"),
+        "table": _reading(str, "Table to read, of a database.", metavar="NAME"),
+        "sheet": _reading(str, "Sheet of a workbook, by name or number; default the first visible one."),
+        "skip_rows": _reading(int, "Rows above the column names; default detected."),
+        "separator": _reading(str, "Between values: a character, tab, space or fixed; default detected."),
+        "encoding": _reading(str, "Of a text file, such as windows-1252; default detected."),
+        "decimal": _reading(str, "Decimal mark, a point or a comma; default detected."),
+        "quote": _reading(str, 'Quotation mark, or none; default ".'),
+        "missing": _reading(list[str], "Values that stand for a missing cell; may be repeated.", metavar=_MISSING),
+        "dates": _reading(str, "Order of dates such as 3/4/2024.", metavar="day-first|month-first"),
+        "rename_duplicates": _reading(bool, "Rename duplicate columns, x to x_2."),
+    },
+}
+# Prices and goals of one number.
+_KINDS = {"budget": "Budget", "cost_ratio": "CostRatio", "alpha": "Alpha", "lam": "Lam"}
+_KINDS |= {"recall": "RecallAtLeast", "precision": "PrecisionAtLeast"}
+# Single parameters that commands share.
+_SINGLE: dict[str, Named] = {
+    "model": argument(Path, "File that `crcen fit` wrote."),
+    "data": argument(list[str], _DATA, "DATA"),
+    "random_state": option(int, "Seed of everything that is random.", "--seed", default=0, min=0, max=2**32 - 1),
+    "audit_rule": option(choice("neyman", "uniform"), _RULES, default="neyman"),
+    "target": option(str, "Column with the label; default that of training."),
+    "review": _price(str, "Two prices, such as 2,30: rows between them go to review.", metavar="LOW,HIGH"),
+    "cost_column": _price(str, "Column with what a miss of that row costs."),
+    "alarm_cost": _price(float, "What a false alarm costs, in the unit of --cost-column."),
+    "prevalence": option(str, _SHARES, metavar="SHARE|auto", parser=_prevalence),
+    "weight": option(str, "Column that says how much each row counts, as survey weights do."),
+    "clusters": option(str, "Column of rows that belong together, such as a patient: tests allow for it."),
+    "audit_probability": option(str, "Column with the probability of a row to get a label.", "--audited"),
+    "groups": option(list[str], "Column whose values are groups to compare; may be repeated."),
+}
+
+
+def add_command(
+    examples: str,
+    about: str,
+    function: str | Callable[..., Result | None],
+    parameters: Mapping[str, Named],
+    shared: str = "",
+    *,
+    panel: str | None = None,
+    has_json: bool = True,
+    exit_code: Callable[[Any], int] = lambda result: 0,
+    interrupted: str = "nothing was written",
+) -> None:
+    """Register a command that calls ``function`` (see `library`) and prints its result.
+
+    ``examples`` are separated by " | " and begin with the name of the command. ``shared`` names shared parameters, or
+    sets of them: "read" gives ``read``; "price", "goal", "guarantee" and "weighting" give ``weighting``, the last one
+    also ``costs``. ``interrupted`` is printed after Ctrl-C.
+    """
+    sets = shared.split()
+    options = {key: make for one in sets for key, make in (_SETS.get(one) or {one: _SINGLE[one]}).items()}
+    signature = [make(key) for key, make in ({**parameters} | options).items()]
+    signature.sort(key=lambda one: isinstance(one.annotation.__metadata__[0], typer.models.OptionInfo))
+    if has_json:
+        signature.append(option(bool, "Print JSON instead of text.", "--json")("as_json"))
+
+    def run(**given: Any) -> None:
+        if given.get("details") and given["as_json"]:
+            raise typer.BadParameter("--json has all details: leave out --details.")
+        given = {key: value.value if isinstance(value, StrEnum) else value for key, value in given.items()}
+        if isinstance(given.get("data"), list) and len(given["data"]) == 1:
+            given["data"] = given["data"][0]
+        own = {key: given[key] for key in parameters if not key.startswith("old_")}
+        try:
+            call = library(function) if isinstance(function, str) else function
+            result = call(**own, **_parameters({key: given[key] for key in options}, sets))
+        except KeyboardInterrupt:  # here, since typer would answer first, and with another exit code
+            typer.echo(f"crcen: interrupted; {interrupted}.", err=True)
+            raise typer.Exit(130) from None
+        if result is None:
+            return
+        # To standard error if standard output took a file that was written.
+        is_taken = any(given.get(key) is not None and is_standard_output(given[key]) for key in _WRITTEN)
+        if given["as_json"]:
+            print_json(result.to_dict(), err=is_taken)
+        else:
+            text = f"{result}\n\n{result.details()}" if given.get("details") else str(result)  # type: ignore[attr-defined]
+            typer.echo("\n".join(map(printable, text.split("\n"))), err=is_taken)
+        raise typer.Exit(exit_code(result))
+
+    run.__doc__ = about
+    run.__signature__ = inspect.Signature(signature)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in signature}
+    each = [f"crcen {one}" for one in examples.split(" | ")]
+    epilog = f"Example{'s' * (len(each) > 1)}:  {'   |   '.join(each)}"
+    app.command(examples.split()[0], rich_help_panel=panel, epilog=epilog)(run)
+
+
+def library(name: str) -> Callable[..., Result]:
+    """A function of `crcen`, or of one of its modules (``commands.demo.demo``); stderr as a terminal shows progress."""
+    module, _, short = f"crcen.{name}".rpartition(".")
+    function = getattr(import_module(module), short)
+    has_progress = "verbose" in inspect.signature(function).parameters
+    return partial(function, verbose=int(sys.stderr.isatty())) if has_progress else function
+
+
+def is_stated(value: object) -> bool:
+    """Whether an option was given."""
+    return value is not None and value is not False and value != []
+
+
+def _parameters(given: Given, names: list[str]) -> Given:
+    columns = _SETS["columns"] if "columns" in names else ()
+    found = {name: given[name] for name in [*names, *columns] if name in given and name != "weighting"}
+    if "review" in found:
+        found["review"] = _two_prices(found["review"])
+    if "audit_probability" in given and given.get("confidence") is not None:  # also of the bound on recall by audits
+        found["confidence"] = given["confidence"]
+        if given["audit_probability"] is not None and given["recall"] is given["precision"] is None:
+            given["confidence"] = None
+    if {"price", "weighting"} & {*names}:
+        found["weighting"] = _stated_weighting(given)
+    if "weighting" in names:
+        found["costs"] = given["costs"]
+    if "read" in names:
+        stated = {name: given[name] for name in _SETS["read"] if is_stated(given[name])}
+        import crcen
+
+        found["read"] = crcen.ReadOptions(**stated) if stated else None
+    return found
+
+
+def _stated_weighting(given: Given) -> object:
+    """The one price, goal or weighting that was stated, or None; "none" is the text, since labels are not known yet."""
+    prices, goals, by_class = (
+        [name for name in _SETS[one] if is_stated(given.get(name))] for one in ("price", "goal", "weighting")
+    )
+    stated = [option_name(name) for name in (*goals, *prices, *by_class)]
+    if len(stated) > 1:
+        raise typer.BadParameter(f"{' and '.join(stated)} both state the price: give one of them.")
+    if given.get("confidence") is not None and not {"recall", "precision"} & {*goals}:
+        raise typer.BadParameter("--confidence must go with --recall or --precision, which it guarantees.")
+    if given.get("weighting"):
+        return _weighting(given["weighting"])
+    if not prices and not goals:
+        return None
+    (name,) = (*prices, *goals)
+    value = given[name]
+    if name == "balanced":
+        return "balanced"
+    if name == "capacity":
+        return _capacity(value)
+    if name == "lam" and not 0.0 < value < 1.0:
+        hint = f"--alpha {value:g} or --cost-ratio {value:g}" if value > 1.0 else "--lam 0.5 or --balanced"
+        raise InvalidParameter(f"--lam must lie strictly between 0 and 1, got {value:g}: did you mean {hint}?")
+    return _made(_KINDS[name], name, value, **({"confidence": given.get("confidence")} if goals else {}))
+
+
+def _made(kind: str, name: str, *values: object, **named: object) -> object:
+    """A price or goal of `crcen` that an option states; errors name the option instead of the class."""
+    import crcen
+
+    option = option_name(name)
+    shown = ",".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
+    try:
+        return typed(getattr(crcen, kind)(*values, **named), f"{option} {shown}")
+    except InvalidParameter as error:
+        raise InvalidParameter(str(error).replace(kind, option, 1)) from error
+
+
+def _capacity(text: str) -> object:
+    """A number of alarms in total, per day, per week or per number of rows."""
+    number, _, per = text.replace(",", "").partition("/")
+    period: str | int | None = per.strip() or None
+    try:
+        alarms = int(number)
+        if period is not None and period not in ("day", "week"):
+            period = int(period)
+    except ValueError:
+        raise typer.BadParameter(
+            f"--capacity must be a number of alarms, such as 200, 20/day, 100/week or 5/1000: got {text!r}."
+        ) from None
+    return _made("Capacity", "capacity", alarms, per=period)
+
+
+def _two_prices(text: str | None) -> object:
+    if text is None:
+        return None
+    try:
+        low, high = map(float, text.split(","))
+    except ValueError:
+        raise typer.BadParameter(f"--review must be two prices, such as 2,30: got {text!r}.") from None
+    return _made("Review", "review", low, high)
+
+
+def _weighting(texts: list[str]) -> str | dict[str, float]:
+    if len(texts) == 1 and texts[0].strip().lower() in ("balanced", "none"):
+        return texts[0].strip().lower()
+    return _by_class(texts, "--weighting must be balanced, none, or CLASS=WEIGHT,... such as fine=1,worn=5,broken=40")

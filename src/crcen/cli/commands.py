@@ -10,8 +10,7 @@ from typing import Any
 
 import typer
 
-from crcen.cli.app import option_name
-from crcen.cli.options import (
+from crcen.cli.app import (
     Given,
     Listing,
     Result,
@@ -21,6 +20,7 @@ from crcen.cli.options import (
     is_stated,
     library,
     option,
+    option_name,
     renamed,
     share,
 )
@@ -158,7 +158,7 @@ def _reproduce(**given: Any) -> Listing:
 
 
 add_command(
-    "look",
+    "look data.csv --target fraud",
     "Look at a table before a fit: kinds, gaps, ids, leaks, and what would be done with each column.",
     "look_at_table",
     {
@@ -166,10 +166,9 @@ add_command(
         "old_category": _OLD_CATEGORY,
     },
     "data columns audit_probability read",
-    examples=("look data.csv --target fraud",),
 )
 add_command(
-    "split",
+    "split data.csv --target fraud | split visits.parquet --target readmitted --clusters patient --test 0.3",
     "Split a file into training rows and test rows.",
     "split_table",
     {
@@ -181,13 +180,13 @@ add_command(
         "folder": option(Path, "Where to write; default the folder of the data."),
     },
     "data random_state read",
-    examples=(
-        "split data.csv --target fraud",
-        "split visits.parquet --target readmitted --clusters patient --test 0.3",
-    ),
 )
 add_command(
-    "fit",
+    "fit train.csv --target fraud --budget 20 --out model.crcen | "
+    "fit visits.parquet --target readmitted --positive yes --clusters patient --drop name | "
+    "fit machines.csv --target state --costs costs.csv | "
+    "fit calls.xlsx --target sold --capacity 20/day --time called --report calls.html | "
+    "fit 'days/*.parquet' --target y --engine ray --workers 4",
     """Learn from a table, say how well it went on rows held out, and save the model. Without a price: --balanced.
 
     A target of 3 to 50 values is a multiclass target; --positive finds one value among all others.
@@ -219,16 +218,12 @@ add_command(
         "storage": _large(str, "Folder for checkpoints and scratch files."),
     },
     "data random_state columns price goal weighting weight audit_probability read",
-    examples=(
-        "fit train.csv --target fraud --budget 20 --out model.crcen",
-        "fit visits.parquet --target readmitted --positive yes --clusters patient --drop name",
-        "fit machines.csv --target state --costs costs.csv",
-        "fit calls.xlsx --target sold --capacity 20/day --time called --report calls.html",
-        "fit 'days/*.parquet' --target y --engine ray --workers 4",
-    ),
 )
 add_command(
-    "predict",
+    "predict model.crcen new.csv --out scored.parquet --id customer | "
+    "predict model.crcen new.csv.gz --out scored.csv --budget 10 --reasons 3 | "
+    "predict model.crcen new.csv --out scored.csv --costs costs.csv | "
+    "predict model.crcen new.xlsx --out calls.xlsx --top 200 --all-columns --sort",
     "Write a probability and a decision for every row, in constant memory; a price here needs no new training.",
     "predict_table",
     {
@@ -243,19 +238,13 @@ add_command(
         "safe_csv": option(bool, "Put ' before ids and labels that a spreadsheet takes for formulas."),
         "append": option(bool, "Add to a table of a database that is there."),
         "reasons": option(int, "Reasons for each alarm: columns that raised or lowered it most.", default=0, min=0),
-        "background": option(str, "File of rows that --reasons compares with; default typical rows."),
     },
     "model data audit_rule random_state price goal guarantee weighting review cost_column alarm_cost prevalence "
     "clusters read",
-    examples=(
-        "predict model.crcen new.csv --out scored.parquet --id customer",
-        "predict model.crcen new.csv.gz --out scored.csv --budget 10 --reasons 3",
-        "predict model.crcen new.csv --out scored.csv --costs costs.csv",
-        "predict model.crcen new.xlsx --out calls.xlsx --top 200 --all-columns --sort",
-    ),
 )
 add_command(
-    "evaluate",
+    "evaluate model.crcen test.csv --budget 10 --json | "
+    "evaluate model.crcen test.csv --fail-on CRC003,CRC007 --min-recall 0.7",
     "Judge a model on labelled rows it has not seen: metrics with intervals, key equation, price of catches.",
     "evaluate_table",
     {
@@ -267,14 +256,11 @@ add_command(
     },
     "model data target price goal guarantee weighting review cost_column alarm_cost prevalence weight clusters "
     "audit_probability groups read",
-    examples=(
-        "evaluate model.crcen test.csv --budget 10 --json",
-        "evaluate model.crcen test.csv --fail-on CRC003,CRC007 --min-recall 0.7",
-    ),
     exit_code=lambda result: 3 if result.failures else 0,
 )
 add_command(
-    "report",
+    "report model.crcen test.csv --out report.html --groups sex --groups region | "
+    "report model.crcen test.csv --costs costs.csv",
     "Write one HTML page about a model on labelled rows, with a slider for the price, or about several.",
     _report,
     {
@@ -286,13 +272,11 @@ add_command(
         "certificate": option(Path, "Certificate (JSON) of the model, to link to."),
     },
     "target weighting weight clusters prevalence audit_probability groups review read",
-    examples=(
-        "report model.crcen test.csv --out report.html --groups sex --groups region",
-        "report model.crcen test.csv --costs costs.csv",
-    ),
 )
 add_command(
-    "plan",
+    "plan model.crcen rows.csv --drift 0.3 --power 0.8 | "
+    "plan model.crcen rows.csv --recall-bound 0.8 | "
+    "plan model.crcen rows.csv --cost-width 20",
     "Say how many labels or audits are needed, from rows without labels.",
     "plan_table",
     {
@@ -304,14 +288,11 @@ add_command(
         "confidence": option(float, "Of the bound on recall and of the interval.", default=0.95),
     },
     "model data audit_rule random_state price weighting prevalence read",
-    examples=(
-        "plan model.crcen rows.csv --drift 0.3 --power 0.8",
-        "plan model.crcen rows.csv --recall-bound 0.8",
-        "plan model.crcen rows.csv --cost-width 20",
-    ),
 )
 add_command(
-    "monitor",
+    "monitor model.crcen today.csv --state watch.json | "
+    "monitor model.crcen may.parquet --state watch.json --when 2024-05 --page watch.html | "
+    "monitor model.crcen week.csv --state watch.json --delay 30 --cohort scored_on",
     "Watch a model at work: exit code 0 when quiet, 3 on an alarm. Labels are used where there are any.",
     "monitor_table",
     {
@@ -326,15 +307,11 @@ add_command(
         "old_error_rate": renamed("--error-rate", "--false-alarm-rate"),
     },
     "model data target weight clusters audit_probability price weighting read",
-    examples=(
-        "monitor model.crcen today.csv --state watch.json",
-        "monitor model.crcen may.parquet --state watch.json --when 2024-05 --page watch.html",
-        "monitor model.crcen week.csv --state watch.json --delay 30 --cohort scored_on",
-    ),
     exit_code=lambda result: 3 if result.is_alarm else 0,
 )
 _add_evidence(
-    "declare",
+    'declare model.crcen --require "recall >= 0.8" --require "cost per 1000 <= 400" --require "key equation" '
+    "--groups sex --rows test_unlabelled.csv --out declaration.toml",
     "Declare acceptance criteria of a model before the labels of the test rows are used.",
     "declare",
     {
@@ -346,13 +323,10 @@ _add_evidence(
         "description": option(Path, "TOML or JSON file with purpose, population, limitations and responsible."),
     },
     "model target read",
-    examples=(
-        'declare model.crcen --require "recall >= 0.8" --require "cost per 1000 <= 400" --require "key equation" '
-        "--groups sex --rows test_unlabelled.csv --out declaration.toml",
-    ),
 )
 _add_evidence(
-    "certify",
+    "certify declaration.toml test.csv --model model.crcen --out certificate.html --json-out certificate.json "
+    "--sign key.pem",
     "Test declared criteria on labelled rows: exit code 0, or 3 if a criterion fails.",
     "certify",
     {
@@ -364,14 +338,10 @@ _add_evidence(
         "again": option(bool, "Certify on the same rows once more; the certificate states it."),
     },
     "data read",
-    examples=(
-        "certify declaration.toml test.csv --model model.crcen --out certificate.html --json-out certificate.json "
-        "--sign key.pem",
-    ),
     exit_code=lambda result: 3 if result.verdict == "fail" else 0,
 )
 _add_evidence(
-    "verify",
+    "verify certificate.json --model model.crcen --data test.csv --public-key key.pem.pub",
     "Check a certificate: exit code 0 if everything belongs together, whatever the verdicts, otherwise 1.",
     "verify",
     {
@@ -379,22 +349,20 @@ _add_evidence(
         "model": option(Path, "Model that must be the certified one."),
         "data": option(str, "Labelled rows that must be the certified ones."),
         "declaration": option(Path, "Declaration that must belong to it."),
-        "page": option(Path, "HTML page that must belong to it."),
         "public_key": option(Path, "Public key that must have signed it."),
     },
     "read",
-    examples=("verify certificate.json --model model.crcen --data test.csv --public-key key.pem.pub",),
     exit_code=lambda result: 0 if result.is_valid else 1,
 )
 _add_evidence(
-    "keygen",
+    "keygen --out key.pem",
     "Make an Ed25519 key pair to sign certificates with.",
     "commands.certify.generate_key",
     {"out": option(Path, "File of the private key; the public one has .pub after it.", default=Path("key.pem"))},
-    examples=("keygen --out key.pem",),
 )
 _add_evidence(
-    "compare",
+    "compare old.crcen new.crcen rows.csv --state compare.json | "
+    "compare scored.csv --probability-old p_old --probability-new p_new --target fraud --budget 20",
     "Is a new model cheaper than the old one at the price? The answer is valid after any number of rows.",
     _compare,
     {
@@ -405,16 +373,13 @@ _add_evidence(
         "groups": option(list[str], "Column whose values are groups; may be repeated."),
         "confidence": option(float, "One minus the probability of ever naming the wrong model.", default=0.95),
         "state": option(Path, "JSON file that carries the comparison from call to call until it is decided."),
-        "out": option(Path, "Table of the rows that change decision."),
     },
     "target price weighting audit_probability read",
-    examples=(
-        "compare old.crcen new.crcen rows.csv --state compare.json",
-        "compare scored.csv --probability-old p_old --probability-new p_new --target fraud --budget 20",
-    ),
 )
 add_command(
-    "serve",
+    "serve model.crcen --port 8000 | "
+    "serve fraud.crcen churn.crcen --log decisions.jsonl --log-inputs --audit 1% | "
+    "serve model.crcen --host 0.0.0.0 --token-file token.txt --workers 2",
     "Serve models over HTTP: JSON, CSV and the Open Inference Protocol v2. SIGHUP loads changed files again.",
     _serve,
     {
@@ -435,11 +400,6 @@ add_command(
         "max_megabytes": _limit(int, "Size of a request.", default=32, min=1),
         "timeout": _limit(float, "Seconds of a request.", default=30.0, min=0.1),
     },
-    examples=(
-        "serve model.crcen --port 8000",
-        "serve fraud.crcen churn.crcen --log decisions.jsonl --log-inputs --audit 1%",
-        "serve model.crcen --host 0.0.0.0 --token-file token.txt --workers 2",
-    ),
     has_json=False,
 )
 add_command(
@@ -451,47 +411,41 @@ add_command(
         "no_browser": option(bool, "Print the address and open no browser."),
         "folder": option(Path, "Where models are saved.", default=Path(".")),
     },
-    examples=("app",),
     has_json=False,
 )
 add_command(
-    "export",
+    "export model.crcen --onnx model.onnx",
     "Write a model as one ONNX graph, checked against the model before it is written.",
     "export_onnx",
     {"out": option(Path, "The ONNX file to write.", "--onnx", default=...)},
     "model",
-    examples=("export model.crcen --onnx model.onnx",),
 )
 add_command(
-    "info",
+    "info | info model.crcen --json",
     "Say what is installed, or what a saved model is; a model is not loaded for that.",
     _info,
     {"model": argument(Path, "A saved model; without it, what is installed.", default=None)},
-    examples=("info", "info model.crcen --json"),
 )
 add_command(
-    "demo",
+    "demo --out report.html",
     "Fit, evaluate and report on a bundled set; writes the report and nothing else.",
     "commands.demo.demo",
     {"out": option(Path, "The report to write.", default=Path("report.html"))},
-    examples=("demo --out report.html",),
 )
 _add_research(
-    "datasets",
+    "datasets --data-home data",
     "List the benchmark sets and where each would be loaded from.",
     _datasets,
     {"data_home": option(Path, "Folder in imbalanced-learn's cache layout.", **_FOLDER)},
-    examples=("datasets --data-home data",),
 )
 _add_research(
     "methods",
     "List the compared methods: what each changes, how natural probabilities follow, and its source.",
     _methods,
     {},
-    examples=("methods",),
 )
 _add_research(
-    "reproduce",
+    "reproduce table1 | reproduce all --quick --out runs/quick",
     "Rebuild the paper's tables and figure, published numbers next to ours; interrupted runs resume.",
     _reproduce,
     {
@@ -508,6 +462,5 @@ _add_research(
             choice("today", "2019", "scikit-learn"), "Networks and libraries of table3.", default="today"
         ),
     },
-    examples=("reproduce table1", "reproduce all --quick --out runs/quick"),
     interrupted="run the same command again to resume",
 )

@@ -1,10 +1,14 @@
-"""certify and verify: declared criteria tested on labelled rows, the certificate, its signature and its check."""
+"""declare, certify and verify: criteria of a model in a file, their tests on labelled rows, the signed certificate."""
 
 import hashlib
 import json
+import math
 import os
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -12,27 +16,33 @@ from urllib.parse import quote
 
 import numpy as np
 
-from crcen import InvalidInput, ReadOptions
-from crcen._support.extras import need
+from crcen import InvalidInput, InvalidParameter, ReadOptions, __version__
+from crcen._support.extras import installed_versions, need
 from crcen._support.files import check_writable, exclusive_lock, write_atomic
 from crcen._support.progress import logged
-from crcen._support.text import listed
+from crcen._support.text import closest, listed
 from crcen._support.values import Values, json_value
-from crcen.commands import declare
-from crcen.commands.inputs import Data, Source, model_of, require, require_input, source_of
-from crcen.commands.prices import own_costs
-from crcen.commands.results import Result, file_digest, json_text, note_lines, read_json
-from crcen.commands.scoring import Judging
+from crcen.commands import inputs
+from crcen.commands.inputs import Data, Source, check, require_input
+from crcen.commands.results import Result, file_digest, json_text, note_lines, read_bytes, read_json
+from crcen.commands.rules import own_costs
+from crcen.commands.scoring import Judging, ScoredTable
 from crcen.report.page import certificate_page
 from crcen.tables.fingerprint import RowDigest
-from crcen.theory.criteria import ScoredClasses, judge_criteria
+from crcen.theory.criteria import TESTS, Criterion, ScoredClasses, judge_criteria, labels_needed, parse_criteria
 from crcen.theory.intervals import wilson
+from crcen.theory.limits import fitted_model_noise
 from crcen.theory.rows import ShownInOneLine
 
 Key: TypeAlias = Any  # objects of cryptography, which is optional
 
-FORMAT, VERSION = "crcen certificate", 1
+DECLARATION, CERTIFICATE = ("crcen declaration", 1), ("crcen certificate", 1)  # format and version
 _RECORD_FORMAT = "crcen certifications"
+# Descriptive fields, shown as empty if nobody states them.
+FIELDS = ("purpose", "population", "sampling", "oversight", "limitations", "responsible")
+_FIRST_LINE = re.compile(rb'digest = "sha256:([0-9a-f]{64})"')
+_PACKAGES = ("numpy", "scipy", "scikit-learn", "lightgbm", "torch", "pandas", "pyarrow")
+_ANY_ROWS = "the rows were not stated in advance: any rows are accepted"
 _BINS = 8
 _NOT_SAID = (
     "other populations, other places and later times: the result holds for rows drawn like these",
@@ -40,6 +50,249 @@ _NOT_SAID = (
     "whether the labels are right, and whether the rows are a random sample of those that the model will decide on",
     "whether the declaration was made before anyone saw the labels: the dates are those of the computers used",
 )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Declaration(ShownInOneLine):
+    """What was declared; prints itself."""
+
+    path: Path
+    digest: str  # SHA-256 of the content
+    content: Values
+    criteria: tuple[Criterion, ...]  # in the order in which they were stated
+
+    def to_dict(self) -> Values:
+        """Plain values, ready for JSON."""
+        return {"path": str(self.path), "digest": self.digest, **self.content}
+
+    def __str__(self) -> str:
+        rows = self.content["rows"]
+        declared = "1 criterion" if len(self.criteria) == 1 else f"{len(self.criteria)} criteria"
+        lines = [f"{declared} declared for {self.content['model']['file']}: {self.path}"]
+        for one in self.content["criteria"]:
+            needed = f"{one['labels_needed']:,} labels" if "labels_needed" in one else "no number"
+            lines.append(f"  {one['criterion']:<28} {needed} ({one['plan']})")
+        fixed = f"{rows['number']:,} rows of {rows['file']}" if rows["are_declared"] else "any rows are accepted"
+        groups = f"groups: {listed(self.content['groups'])}; " if self.content["groups"] else ""
+        lines += [f"{groups}confidence {self.content['confidence']:g}; {fixed}", *note_lines(rows["notes"])]
+        empty = [name for name in FIELDS if not self.content["description"][name]]
+        lines += [f"Empty fields: {listed(empty)}."] if empty else []
+        return "\n".join([*lines, f"Digest sha256:{self.digest}"])
+
+
+def _versions() -> dict[str, str]:
+    """Versions of crcen and of the packages that results depend on."""
+    return {"crcen": __version__, **installed_versions(_PACKAGES)}
+
+
+def _score(judging: Judging, *, labelled: bool) -> tuple[ScoredTable, RowDigest]:
+    """Rows of a table that are new to the model, and their digest; labels are read only if ``labelled``."""
+    columns = inputs.input_columns(judging.model) or [one for one in judging.source.columns if one != judging.target]
+    digest = RowDigest(list(dict.fromkeys([*columns, *judging.groups])), judging.target if labelled else None)
+    found = judging.score(reads_labels=labelled, recognises=True, digest=digest)
+    what = "certificate" if labelled else "declaration"
+    found.watch.reject_training_rows(f"a {what} needs rows that are new to the model")
+    return found, digest
+
+
+def _scored_classes(judging: Judging, found: ScoredTable) -> ScoredClasses:
+    """The rows as the tests of criteria take them."""
+    model, costs, price = judging.model, own_costs(judging.model), judging.model.weighting_
+    if price.positive is None:
+        price = replace(price, costs=costs)
+    return ScoredClasses(
+        labels=model.classes_.tolist(),
+        p=found.p,
+        actions=np.asarray(price.decide(found.p), dtype=np.int64),
+        costs=np.asarray(costs.costs, dtype=np.float64),
+        price=price,
+        trained=model.weighting_,
+        y=found.y,
+        groups={name: inputs.group_values(found.frame[name]) for name in judging.groups},
+        error=getattr(model, "training_error_", None),
+        noise=fitted_model_noise(np.ones(len(found.p)), price, getattr(model, "profile_", None)),
+    )
+
+
+@logged
+def declare(
+    model: str | Path,
+    require: Sequence[str],
+    *,
+    out: str | Path,
+    groups: str | Sequence[str] = (),
+    confidence: float = 0.95,
+    rows: Data = None,
+    target: str | None = None,
+    description: Mapping[str, str] | str | Path | None = None,
+    read: ReadOptions | None = None,
+) -> Declaration:
+    """Write acceptance criteria of a model to a file: what `crcen declare` does.
+
+    Parameters
+    ----------
+    model : str or Path
+        File of the model.
+    require : sequence of str
+        Criteria, such as ``"recall >= 0.8"``, ``"precision[worn] >= 0.5"``, ``"cost per 1000 <= 400"``,
+        ``"key equation"``, ``"drift"`` and ``"groups"``.
+    out : str or Path
+        The TOML file to write.
+    groups : str or sequence of str, optional
+        Columns whose values are groups: criteria must also hold in each group.
+    confidence : float, default=0.95
+        One minus the probability of any wrong pass, and of any wrong fail.
+    rows : data frame, str or Path, optional
+        The rows on which the criteria will be tested; labels are not used. Without them any rows are accepted.
+    target : str, optional
+        Column that will hold the labels; by default that of training.
+    description : dict, str or Path, optional
+        Descriptive fields (`FIELDS`), or a TOML or JSON file of them.
+    read : ReadOptions, optional
+        How the table is read.
+    """
+    saved = "model must be the file of a saved model, whose digest is declared; use crcen.save."
+    inputs.require(isinstance(model, str | Path), saved)
+    check("confidence", confidence, 0.5 <= confidence < 1.0, "be at least 0.5 and below 1")
+    fitted, model_sha = inputs.model_of(model), file_digest(model)
+    target = target or getattr(fitted, "target_name_", None)
+    if target is None:
+        raise InvalidParameter("this model does not know its target column; name it with target=.", parameter="target")
+    classes, price = fitted.classes_.tolist(), fitted.weighting_
+    texts = [require] if isinstance(require, str) else list(require)
+    criteria = parse_criteria(texts, classes, price.positive)
+    names = [groups] if isinstance(groups, str) else [str(name) for name in groups]
+    needs_groups = any(one.metric == "groups" for one in criteria)
+    inputs.require(names or not needs_groups, "the criterion 'groups' needs groups=, the columns to compare.", "groups")
+    fields = _description(description)
+    check_writable(out, model, rows, description)
+    scored, rows_content = None, {"are_declared": False, "sha256": "", "file": "", "number": 0, "notes": [_ANY_ROWS]}
+    if rows is not None:
+        source = inputs.source_of(rows, read, fitted)
+        judging = Judging.of(fitted, source, read, target=target if target in source.columns else None, groups=names)
+        found, digest = _score(judging, labelled=False)
+        n_labels = int(found.frame[target].notna().sum()) if judging.target else 0
+        note = f"the file contained {n_labels:,} values of {target}, so that labels were available at this time"
+        scored = _scored_classes(judging, found)
+        rows_content = {
+            "are_declared": True,
+            "sha256": digest.rows,
+            "file": Path(source.name).name,
+            "number": digest.n_rows,
+            "notes": [note] if n_labels else [],
+            "columns": digest.by_column,
+        }
+    pairs = (f"{label} {weight:.6g}" for label, weight in zip(classes, price.weights.tolist(), strict=True))
+    price_text = f"weights of mistakes: {', '.join(pairs)}"
+    if price.positive is not None:
+        price_text = f"a miss costs {price.cost_ratio:.6g} false alarms"
+    elif getattr(fitted, "costs_", None) is not None:
+        price_text = str(own_costs(fitted))
+    content = {
+        **dict(zip(("format", "version"), DECLARATION, strict=True)),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "confidence": float(confidence),
+        "groups": names,
+        "target": target,
+        "classes": json_value(classes),
+        "positive": "" if price.positive is None else json_value(classes[price.positive]),
+        "model": {"file": Path(model).name, "sha256": model_sha, "price": price_text},
+        "rows": rows_content,
+        "criteria": [_criterion_content(one, scored, criteria, float(confidence)) for one in criteria],
+        "description": fields,
+        "versions": _versions(),
+    }
+    text = "\n".join(_toml(content)) + "\n"
+    sha = hashlib.sha256(text.encode()).hexdigest()
+    write_atomic(out, f'digest = "sha256:{sha}"\n{text}')
+    return Declaration(Path(out), sha, content, criteria)
+
+
+def _criterion_content(
+    one: Criterion, scored: ScoredClasses | None, criteria: Sequence[Criterion], confidence: float
+) -> Values:
+    content: Values = {"criterion": one.text, "test": TESTS[one.metric]}
+    if scored is None:
+        return {**content, "plan": "labels needed: known only with the rows"}
+    parts = scored.parts()
+    n_tests = sum(other.has_threshold for other in criteria) * (1 + len(parts))
+    level = 1.0 - (1.0 - confidence) / max(n_tests, 1) if one.has_threshold else confidence
+    needed, why = labels_needed(one, scored, level)
+    if one.has_threshold:  # a group needs as many rows of its own
+        for column, name, part in parts:
+            own, reason = labels_needed(one, scored.of(part), level)
+            if own / part.mean() > needed:
+                needed, why = own / part.mean(), f"{reason}, in {column} = {name}"
+    return {**content, **({"labels_needed": math.ceil(needed)} if math.isfinite(needed) else {}), "plan": why}
+
+
+def _description(given: Mapping[str, str] | str | Path | None) -> dict[str, str]:
+    """All descriptive fields, empty if they are not stated."""
+    where = "description"
+    if isinstance(given, str | Path):
+        where = str(given)
+        try:
+            text = read_bytes(given).decode()
+            given = dict(json.loads(text) if Path(given).suffix.lower() == ".json" else tomllib.loads(text))
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(f"{where} must be a TOML or JSON file of text fields: {error}.") from error
+    found = dict.fromkeys(FIELDS, "")
+    for name, value in (given or {}).items():
+        close = closest(str(name), FIELDS)
+        meant = f"did you mean {close}?" if close else f"it may have {listed(FIELDS)}."
+        require_input(name in found, f"{where} has the field {name!r}, which is none of a declaration: {meant}")
+        require_input(isinstance(value, str), f"{where} must hold text in the field {name}: got {value!r}.")
+        found[name] = value.strip()
+    return found
+
+
+def _toml(content: Mapping[str, object], place: str = "") -> list[str]:
+    """A mapping as lines of TOML: plain values first, then tables and lists of tables."""
+    lines, tables = [], []
+    for name, one in content.items():
+        key = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml_value(name)
+        if isinstance(one, Mapping):
+            tables += ["", f"[{place}{key}]", *_toml(one, f"{place}{key}.")]
+        elif isinstance(one, list) and one and isinstance(one[0], Mapping):
+            tables += [line for part in one for line in ("", f"[[{place}{key}]]", *_toml(part, f"{place}{key}."))]
+        else:
+            lines.append(f"{key} = {_toml_value(one)}")
+    return lines + tables
+
+
+def _toml_value(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text.replace("\x7f", "\\u007f")  # which TOML does not allow
+
+
+def read_declaration(path: str | Path) -> Declaration:
+    """The declaration in a file; `InvalidInput` if it is none, or was changed after it was written."""
+    first, _, rest = read_bytes(path).partition(b"\n")
+    stated, digest = _FIRST_LINE.fullmatch(first), hashlib.sha256(rest).hexdigest()
+    if stated is None:
+        raise InvalidInput(f"{path} is not a declaration: its first line must be the digest that crcen declare wrote.")
+    both = f"it states the digest {stated[1].decode()[:12]}… and its content has {digest[:12]}…"
+    require_input(digest == stated[1].decode(), f"{path} was changed after it was declared: {both}; declare again.")
+    try:
+        content = tomllib.loads(rest.decode("utf-8"))
+        version = f"{path} is a declaration of version {content['version']}: this crcen reads {DECLARATION[1]}."
+        require_input((content["format"], content["version"]) == DECLARATION, version)
+        classes, positive = content["classes"], content["positive"]
+        column = classes.index(positive) if positive != "" else None
+        texts = [one["criterion"] for one in content["criteria"]]
+        return Declaration(Path(path), digest, content, parse_criteria(texts, classes, column))
+    except InvalidInput:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidInput(f"{path} is not a declaration that crcen declare wrote: {error}.") from error
+
+
+def declaration_of_model(path: str | Path, model: object) -> Declaration:
+    """The declaration in a file; an error if it is of another model."""
+    declared = read_declaration(path)
+    if isinstance(model, str | Path) and file_digest(model) != declared.content["model"]["sha256"]:
+        raise InvalidInput(f"{path} declares {declared.content['model']['file']}, which is another model than {model}.")
+    return declared
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -54,18 +307,13 @@ class Certificate(ShownInOneLine):
         """The worst verdict: "fail", "undecided" or "pass"."""
         return str(self.content["verdict"])
 
-    @property
-    def criteria(self) -> list[Values]:
-        """The criteria in the declared order."""
-        return list(self.content["criteria"])
-
     def to_dict(self) -> Values:
         """Plain values, ready for JSON: the content of the JSON file."""
         return self.content
 
     def __str__(self) -> str:
         lines = [self.content["summary"]]
-        for one in self.criteria:
+        for one in self.content["criteria"]:
             lines.append(f"  {one['verdict']:<10} {one['criterion']}: {one['statement']}")
             for part in one["groups"]:
                 lines.append(f"    {part['verdict']:<10} {part['column']} = {part['group']}: {part['statement']}")
@@ -108,29 +356,31 @@ def certify(
     read : ReadOptions, optional
         How the table is read.
     """
-    declared = declare.read_declaration(declaration)
+    declared = read_declaration(declaration)
     files = (declaration, model, data, sign)
     outputs = [check_writable(path, *files) for path in (out, json_out) if path is not None]
     are_two = len({os.path.realpath(path) for path in outputs}) == len(outputs)
-    require(are_two, f"out and json_out must be two files: got {out} twice.")
+    inputs.require(are_two, f"out and json_out must be two files: got {out} twice.")
     key = None if sign is None else _private_key(sign)
     digest, stated = file_digest(model), declared.content["model"]
     both = f"its digest is {digest[:12]}…, declared was {stated['sha256'][:12]}…."
-    is_declared = digest == stated["sha256"]
-    require_input(is_declared, f"{model} is not the declared model {stated['file']}: {both}")
+    require_input(digest == stated["sha256"], f"{model} is not the declared model {stated['file']}: {both}")
     named = {name: declared.content[name] for name in ("target", "groups")}
     judging = Judging.of(model, data, read, needs_target=True, **named)
-    found = declare.score_rows(judging, labelled=True)
-    _check_rows(declared, found.digest, judging.source.name)
+    found, rows = _score(judging, labelled=True)
+    n_missing = int((~found.is_labelled).sum())
+    lacking = f"{n_missing:,} rows of {judging.source.name} have no value of {judging.target}."
+    require_input(not n_missing, f"a certificate needs the label of every row: {lacking}")
+    _check_rows(declared, rows, judging.source.name)
     place = Path(os.path.realpath(declaration))
     record = place.with_name(f"{place.stem}.certifications.json")
     with exclusive_lock(record, instead="certify later"):
         everything = _records(record)
         earlier = [one for one in everything if one["declaration"] == declared.digest]
-        same = [one["date"] for one in earlier if one["rows"] == found.digest.rows]
+        same = [one["date"] for one in earlier if one["rows"] == rows.rows]
         second = f"on {', '.join(same[-1:])}: a second one needs again=, and the certificate states it."
         require_input(again or not same, f"{declaration} was certified on these rows {second}", "again")
-        content = _content(declared, found, judging, same, len(earlier) - len(same))
+        content = _content(declared, found, rows, judging, same, len(earlier) - len(same))
         content["signed_by"] = None if key is None else _hex(key)
         content = json.loads(json.dumps(content))  # what a file holds
         payload = _payload(content)
@@ -138,7 +388,7 @@ def certify(
         content |= {"digest": hashlib.sha256(payload).hexdigest(), "signature": signature}
         made = [(out, certificate_page), (json_out, json_text)]
         texts = [(path, make(content)) for path, make in made if path is not None]
-        entry = {"date": content["date"], "declaration": declared.digest, "rows": found.digest.rows}
+        entry = {"date": content["date"], "declaration": declared.digest, "rows": rows.rows}
         entry |= {"verdict": content["verdict"], "certificate": content["digest"]}
         records = {"format": _RECORD_FORMAT, "certifications": [*everything, entry]}
         for path, text in [(record, json_text(records)), *texts]:
@@ -146,8 +396,7 @@ def certify(
     return Certificate(content, tuple(outputs))
 
 
-def _check_rows(declared: declare.Declaration, digest: RowDigest, name: str) -> None:
-    """Reject rows other than the declared ones, naming the difference."""
+def _check_rows(declared: Declaration, digest: RowDigest, name: str) -> None:
     rows = declared.content["rows"]
     if not rows["are_declared"] or rows["sha256"] == digest.rows:
         return
@@ -164,20 +413,18 @@ def _check_rows(declared: declare.Declaration, digest: RowDigest, name: str) -> 
 def _records(path: Path) -> list[dict[str, str]]:
     if not path.exists():
         return []
-    try:
-        found = read_json(path, _RECORD_FORMAT, None, "the record of earlier certifications")["certifications"]
-        if not all({"date", "declaration", "rows"} <= set(one) for one in found):
-            raise KeyError("date")
-        return list(found)
-    except (KeyError, TypeError, ValueError) as error:
-        raise InvalidInput(f"{path} is damaged, the record of earlier certifications: restore it.") from error
+    found: Any = read_json(path, _RECORD_FORMAT, None, "a record of earlier certifications").get("certifications")
+    is_record = isinstance(found, list) and all({"date", "declaration", "rows"} <= {*one} for one in found)
+    require_input(is_record, f"{path} is damaged, the record of earlier certifications: restore it.")
+    return list(found)
 
 
 def _content(
-    declared: declare.Declaration, found: declare.ScoredRows, judging: Judging, same: list[str], n_other: int
+    declared: Declaration, found: ScoredTable, digest: RowDigest, judging: Judging, same: list[str], n_other: int
 ) -> Values:
     """Test the criteria; all fields of a certificate but digest and signature."""
-    stated, scored, price, recognition = declared.content, found.scored, found.scored.price, found.recognition
+    stated, scored, recognition = declared.content, _scored_classes(judging, found), found.watch.recognition()
+    price, independent = scored.price, found.dependent_rows("give one row of each")
 
     def differences(error_rate: float) -> tuple[str, ...] | None:
         if getattr(judging.model, "profile_", None) is None:
@@ -196,7 +443,7 @@ def _content(
     actions = [*scored.labels, *own_costs(judging.model).actions]
     counts = np.zeros((len(scored.labels), len(actions)), dtype=np.int64)
     np.add.at(counts, (scored.y, scored.actions), 1)
-    notes = [*stated["rows"]["notes"], *judging.source.notes, *found.watch.notes, *found.notes]
+    notes = [*stated["rows"]["notes"], *judging.source.notes, *found.watch.notes, *independent]
     if same:
         notes.append(f"repeated: this declaration was certified on these rows before, on {', '.join(same)}")
     if n_other:
@@ -204,8 +451,7 @@ def _content(
     if recognition is None or recognition.status == "unknown":
         notes.append("whether the rows are new to the model could not be determined from them")
     return {
-        "format": FORMAT,
-        "version": VERSION,
+        **dict(zip(("format", "version"), CERTIFICATE, strict=True)),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "verdict": next(word for word in ("fail", "undecided", "pass") if word in verdicts),
         "summary": summary,
@@ -237,17 +483,17 @@ def _content(
                 {"label": json_value(label), "rows": int(row.sum())}
                 for label, row in zip(scored.labels, counts, strict=True)
             ],
-            "columns": list(found.digest.columns),
-            "sha256": found.digest.rows,
-            "labelled_sha256": found.digest.labelled,
+            "columns": list(digest.columns),
+            "sha256": digest.rows,
+            "labelled_sha256": digest.labelled,
             "training_rows": None if recognition is None else recognition.to_dict(),
         },
         "decisions": {"actions": json_value(actions), "counts": counts.tolist()},
         "calibration": _calibration(scored),
-        "description": {name: stated["description"].get(name, "") for name in declare.FIELDS},
+        "description": {name: stated["description"].get(name, "") for name in FIELDS},
         "notes": notes,
         "not_tested": list(_NOT_SAID),
-        "versions": declare.versions(),
+        "versions": _versions(),
     }
 
 
@@ -278,20 +524,16 @@ def _ed25519() -> tuple[Key, Key]:
 
 
 def _hex(private: Key) -> str:
-    """The public key of a private one, in hexadecimal digits."""
     return str(private.public_key().public_bytes_raw().hex())
 
 
 def _private_key(path: str | Path) -> Key:
     serialization, ed25519 = _ed25519()
-    try:
-        key = serialization.load_pem_private_key(Path(path).read_bytes(), password=None)
+    content = read_bytes(path)
+    with suppress(TypeError, ValueError):
+        key = serialization.load_pem_private_key(content, password=None)
         if isinstance(key, ed25519.Ed25519PrivateKey):
             return key
-    except OSError as error:
-        raise InvalidInput(f"the key {path} cannot be read: {error.strerror}.") from error
-    except (TypeError, ValueError):
-        pass
     raise InvalidInput(f"{path} must be an unencrypted Ed25519 private key in PEM: make one with crcen keygen.")
 
 
@@ -320,16 +562,9 @@ def generate_key(out: str | Path) -> KeyPair:
     key = ed25519.Ed25519PrivateKey.generate()
     pem = serialization.Encoding.PEM
     secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    descriptor = os.open(private, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(secret)
-        known = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
-        write_atomic(public, known)
-    except BaseException:
-        with suppress(OSError):
-            private.unlink()
-        raise
+    write_atomic(public, key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo))
+    with open(os.open(private, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(secret)
     return KeyPair(private, public, _hex(key))
 
 
@@ -362,7 +597,6 @@ def verify(
     model: str | Path | None = None,
     data: Data = None,
     declaration: str | Path | None = None,
-    page: str | Path | None = None,
     public_key: str | Path | None = None,
     read: ReadOptions | None = None,
 ) -> Verification:
@@ -372,8 +606,8 @@ def verify(
     ----------
     certificate : str or Path
         The JSON file that `certify` wrote.
-    model, declaration, page : str or Path, optional
-        Files that must belong to it: the model, the declaration, the HTML page.
+    model, declaration : str or Path, optional
+        Files that must belong to it.
     data : data frame, str or Path, optional
         The labelled rows that must belong to it.
     public_key : str or Path, optional
@@ -381,7 +615,7 @@ def verify(
     read : ReadOptions, optional
         How the table is read; with ``model`` by default as its training table was.
     """
-    content = read_json(certificate, FORMAT, VERSION, "a certificate that crcen certify wrote")
+    content = read_json(certificate, *CERTIFICATE, "a certificate that crcen certify wrote")
     keys = {"digest", "signature", "signed_by", "model", "data", "declaration", "verdict"}
     require_input(keys <= {*content}, f"{certificate} is not a certificate that crcen certify wrote.")
     is_canonical = json_text(content).encode(errors="surrogatepass") == Path(certificate).read_bytes()
@@ -391,14 +625,11 @@ def verify(
     if model is not None:
         checks.append(_same("model", file_digest(model), content["model"]["sha256"], Path(model).name))
     if declaration is not None:
-        here = declare.read_declaration(declaration).digest
+        here = read_declaration(declaration).digest
         checks.append(_same("declaration", here, content["declaration"]["digest"], "declaration"))
     if data is not None:
-        checks.append(_data_check(content["data"], source_of(data, read, None if model is None else model_of(model))))
-    if page is not None:
-        is_page = file_digest(page) == hashlib.sha256(certificate_page(content).encode()).hexdigest()
-        text = "the page of this certificate" if is_page else "not the page that this version of crcen writes"
-        checks.append(("page", is_page, text))
+        source = inputs.source_of(data, read, None if model is None else inputs.model_of(model))
+        checks.append(_data_check(content["data"], source))
     return Verification(tuple(checks), str(content["verdict"]) if is_same else "")
 
 
@@ -411,12 +642,12 @@ def _data_check(stated: Values, source: Source) -> tuple[str, bool, str]:
     absent = [name for name in [*stated["columns"], stated["target"]] if name not in source.columns]
     if absent:
         return "data", False, f"{source.name} lacks {listed(absent)}"
-    inputs = RowDigest(stated["columns"], stated["target"])
+    digest = RowDigest(stated["columns"], stated["target"])
     for chunk in source.chunks():
-        inputs.add(chunk)
-    if inputs.rows != stated["sha256"]:
-        return "data", False, f"{source.name} holds other rows ({inputs.n_rows:,}, certified were {stated['rows']:,})"
-    if inputs.labelled != stated["labelled_sha256"]:
+        digest.add(chunk)
+    if digest.rows != stated["sha256"]:
+        return "data", False, f"{source.name} holds other rows ({digest.n_rows:,}, certified were {stated['rows']:,})"
+    if digest.labelled != stated["labelled_sha256"]:
         return "data", False, f"{source.name} holds the certified rows with other values of {stated['target']}"
     return "data", True, f"{source.name} holds the certified rows and labels"
 
@@ -436,9 +667,9 @@ def _signature_check(content: Values, public_key: str | Path | None) -> tuple[st
         return "signature", False, "the signature does not belong to this content"
     if public_key is None:
         return "signature", True, f"right for the key {signed_by[:16]}…; state the public key to check whose it is"
-    file_digest(public_key)  # an error if it cannot be read
+    content_of_key = read_bytes(public_key)
     try:
-        known = serialization.load_pem_public_key(Path(public_key).read_bytes())
+        known = serialization.load_pem_public_key(content_of_key)
         is_known = known.public_bytes_raw().hex() == signed_by
     except (AttributeError, TypeError, ValueError) as error:
         raise InvalidInput(f"{public_key} must be an Ed25519 public key in PEM.") from error
@@ -453,7 +684,7 @@ def evidence_links(
     links = []
     folder = Path(os.path.realpath(page)).parent
     if declaration is not None:
-        stated = declare.declaration_of_model(declaration, model)
+        stated = declaration_of_model(declaration, model)
         links.append((f"declaration of {stated.content['date'][:10]}", declaration))
     if certificate is not None:
         found = verify(certificate, model=model, declaration=declaration)

@@ -17,14 +17,11 @@ from crcen._support.progress import logged
 from crcen._support.text import listed
 from crcen._support.values import Values, json_value, label_key, plain_label, rest_of
 from crcen.commands import inputs
-from crcen.commands.declare import check_confidence, input_columns, new_to_model
-from crcen.commands.inputs import Data, FittedModel, Label, Source, require, require_input
-from crcen.commands.prices import Costs, Weighting, own_costs, plain_price
+from crcen.commands.inputs import Data, FittedModel, Label, Source, check, require, require_input
 from crcen.commands.results import Sequences, model_digest, note_lines, read_state, state_lock, write_state
-from crcen.commands.rules import RowRule
-from crcen.commands.scoring import CHUNK_ROWS, Judging
+from crcen.commands.rules import Costs, RowRule, Weighting, own_costs, plain_price
+from crcen.commands.scoring import Judging
 from crcen.tables.fingerprint import RowDigest
-from crcen.tables.writing import TableWriter
 from crcen.theory.intervals import UNKNOWN, Interval
 from crcen.theory.price import Price
 from crcen.theory.rows import Array, Bools, Estimator, Index, ShownInOneLine
@@ -48,13 +45,10 @@ class _ProbabilityColumns:
 
     def predict_proba(self, X: pd.DataFrame) -> Array:
         p = X.to_numpy(dtype=np.float64)
-        wrong = ~((p >= 0.0) & (p <= 1.0))
-        if wrong.any():
-            i, j = np.argwhere(wrong)[0]
-            raise InvalidInput(f"{X.columns[j]} must hold probabilities between 0 and 1: got {p[i, j]:g}.")
         p = np.column_stack([1.0 - p, p]) if p.shape[1] == 1 else p
-        if not np.allclose(p.sum(axis=1), 1.0, atol=1e-3):
-            raise InvalidInput(f"the probabilities {listed(self.feature_names_in_)} must sum to 1 in each row.")
+        if not ((p >= 0.0) & (p <= 1.0)).all() or not np.allclose(p.sum(axis=1), 1.0, atol=1e-3):
+            columns = listed(self.feature_names_in_)
+            raise InvalidInput(f"{columns} must hold probabilities between 0 and 1, which sum to 1 over the classes.")
         return np.asarray(p / p.sum(axis=1, keepdims=True))
 
 
@@ -159,8 +153,6 @@ class _Evidence:
             for value in dict.fromkeys(values):
                 key = json.dumps([column, value], ensure_ascii=False)
                 self.tests.put(key, difference[values == value], -reach, reach)
-        many = "groups must have few values: all calls together have too many."
-        require_input(len(self.groups) <= 10 * _MOST_GROUPS, many, "groups")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -227,7 +219,6 @@ def compare_models(
     audit_probability: str | None = None,
     confidence: float = 0.95,
     state: str | Path | None = None,
-    out: str | Path | None = None,
     read: ReadOptions | None = None,
 ) -> ModelComparison:
     """Compare the costs of two models on the same labelled rows: what `crcen compare` does.
@@ -251,41 +242,29 @@ def compare_models(
     confidence : float, default=0.95
         One minus the probability of ever naming the wrong model.
     state : str or Path, optional
-        JSON file that carries the comparison from call to call; made if it does not exist. Once it is decided, further
-        rows are not used.
-    out : str or Path, optional
-        Table of the rows that change decision, with both decisions.
-
-    Notes
-    -----
-    The paired difference in cost of a row lies in [−c, c]; its mean has a confidence sequence by betting, which is
-    valid at any time. A labelled row with the audit probability e counts 1/e; rows with the same decision of both
-    models have the difference 0 without any label.
+        JSON file that carries the comparison from call to call until it is decided; made if it does not exist.
     """
-    check_confidence(confidence)
-    for path in (state, out):
-        if path is not None:
-            check_writable(path, old, new, data)
+    check("confidence", confidence, 0.5 <= confidence < 1.0, "be at least 0.5 and below 1")
+    if state is not None:
+        check_writable(state, old, new, data)
     source: Data = data
     models: tuple[Estimator, Estimator]
-    both = "probability_old= and probability_new= must be named together."
-    require((probability_old is None) == (probability_new is None), both, "probability_old", "probability_new")
+    pairs = [sum(one is not None for one in pair) for pair in ((old, new), (probability_old, probability_new))]
+    either = "a comparison needs two models, or the columns probability_old= and probability_new= without models."
+    require(sorted(pairs) == [0, 2], either, "probability_old", "probability_new")
     alone = f"positive must go with columns of probabilities, since models know theirs: got {positive!r}."
     require(positive is None or probability_old is not None, alone, "positive")
     if probability_old is not None and probability_new is not None:
-        require(old is None and new is None, "probabilities of both models are in the table: leave the models out.")
-        needed = "a comparison of probabilities needs a price: state what a miss is worth, or costs=."
-        require(weighting is not None or costs is not None, needed, "costs")
-        by_counts = isinstance(weighting, Alpha) or (isinstance(weighting, str) and weighting == "balanced")
-        needed = f"{weighting} needs the class counts of training: state what a miss is worth, or costs=."
-        require(not by_counts or costs is not None, needed, "costs")
+        by_counts = weighting is None or isinstance(weighting, Alpha | str)
+        got = "none" if weighting is None else f"{weighting}, which needs the class counts of training"
+        needed = "a comparison of probabilities needs a price: state what a miss is worth, or costs="
+        require(costs is not None or not by_counts, f"{needed}; got {got}.", "costs")
         source = inputs.source_of(data, read)
         models = _columns((probability_old, probability_new), source, target, positive)
         shown = digests = tuple(",".join(one.feature_names_in_) for one in models)
-    elif old is None or new is None:
-        needed = "a comparison needs two models, or the columns probability_old= and probability_new=."
-        raise InvalidParameter(needed, parameter=("probability_old", "probability_new"))
     else:
+        assert old is not None
+        assert new is not None
         models = (inputs.model_of(old), inputs.model_of(new))
         named = {"old": old, "new": new}
         shown = tuple(Path(one).name if isinstance(one, str | Path) else side for side, one in named.items())
@@ -304,13 +283,6 @@ def compare_models(
             return _result(evidence, [note], None)
         rows = _rows(judging, models[1])
         evidence.add(rows, judging.source.name, audit_probability)
-        if out is not None:  # the rows that change decision, with both decisions
-            start, actions = 0, np.array([str(name) for name in evidence.actions], dtype=object)
-            with TableWriter(out) as writer:
-                for chunk in judging.source.chunks(CHUNK_ROWS):
-                    first, second = (actions[one[start : start + len(chunk)]] for one in (rows.old, rows.new))
-                    start += len(chunk)
-                    writer.write(chunk.assign(decision_old=first, decision_new=second)[first != second])
         if evidence.tests["cost"].decides(1.0 - confidence):
             evidence.decided_after = evidence.rows
         write_state(state, _STATE, evidence.state())
@@ -335,9 +307,7 @@ def _check_alike(first: FittedModel, second: FittedModel, *, is_stated: bool) ->
 def _columns(
     given: tuple[str | Sequence[str], str | Sequence[str]], source: Source, target: str | None, positive: Label | None
 ) -> tuple[Estimator, Estimator]:
-    if target is None:
-        raise InvalidParameter("target must name the column with the labels.", parameter="target")
-    inputs.check_column(target, source.columns, "target", source.name)
+    target = inputs.check_column(target or "", source.columns, "target", source.name)
     both = [[one] if isinstance(one, str) else [str(name) for name in one] for one in given]
     if all(len(one) == 1 for one in both):
         found = _positive(source, target, positive)
@@ -373,12 +343,12 @@ def _positive(source: Source, target: str, positive: Label | None) -> Label:
 
 def _rows(judging: Judging, new_model: Estimator) -> _Rows:
     source, target, price, groups = judging.source, str(judging.target), judging.rule.price, judging.groups
-    columns = [name for one in (judging.model, new_model) for name in input_columns(one, source, target)]
+    columns = [name for one in (judging.model, new_model) for name in inputs.input_columns(one) or source.columns]
     digest = RowDigest([name for name in dict.fromkeys([*columns, target]) if name not in judging.roles.values()])
     found = judging.score(recognises=True, digest=digest)
     other = replace(judging, model=new_model).score(reads_labels=False, recognises=True)
     for one in (found, other):
-        new_to_model(one.watch, "a comparison needs rows that neither model was trained on")
+        one.watch.reject_training_rows("a comparison needs rows that neither model was trained on")
     y, frame, known, e = found.y, found.frame, found.is_labelled, found.audit_probabilities
     notes = [*found.watch.notes, *source.notes, *found.dependent_rows("give one row of each")]
     require_input(known.any(), f"{source.name} has no row with a value of {target}.")

@@ -1,19 +1,24 @@
-"""evaluate_table: metrics with intervals, key equation, expense and checks of a model on rows it has not seen."""
+"""evaluate_table and report_table: a model on labelled rows it has not seen, as figures and checks, and as a page."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from pathlib import Path
 
 import numpy as np
 
-from crcen import ExpenseCurve, ReadOptions
-from crcen._support.progress import counted, logged
+import crcen
+from crcen import ExpenseCurve, InvalidParameter, ReadOptions, TableClassifier
+from crcen._support.files import check_writable
+from crcen._support.progress import busy, counted, logged
+from crcen._support.text import page_in_frame
 from crcen._support.values import Values, attributes, json_value
 from crcen.commands import inputs, rules
-from crcen.commands.inputs import GROUP_CHECK, Data, FittedModel, Label, require
-from crcen.commands.prices import Costs, Weighting, price_values, prices_around, step_lines, step_values
+from crcen.commands.certify import evidence_links
+from crcen.commands.inputs import GROUP_CHECK, Data, FittedModel, Label, check, require
 from crcen.commands.results import note_lines
-from crcen.commands.scoring import Judging, unlike_lines
+from crcen.commands.rules import Costs, Prevalence, ReviewPrices, Weighting
+from crcen.commands.scoring import Judging, LabelledRows, unlike_lines
 from crcen.decisions.expense_curve import ChosenWeighting
 from crcen.report import quality as measures
 from crcen.report.checks import CHECKS, Finding, examine
@@ -27,15 +32,15 @@ from crcen.theory.key_equation import EquationTest
 from crcen.theory.limits import FEWEST_OF_A_CLASS, judge_class_shares
 from crcen.theory.metrics import ConfusionCounts, Quality, log_losses, measure_quality
 from crcen.theory.price import Price
-from crcen.theory.rows import Array, Index, Shown
+from crcen.theory.rows import Array, Index, ShownInOneLine
 
 _CODES = tuple(sorted(CHECKS))
 # Checks that need every column of the rows.
 _OF_COLUMNS = {"CRC006", "CRC009"}
 
 
-@dataclass(frozen=True, eq=False)
-class TableEvaluation(Shown):
+@dataclass(frozen=True, eq=False, repr=False)
+class TableEvaluation(ShownInOneLine):
     """A model on labelled rows; prints itself. ``to_dict`` has the same values for JSON."""
 
     data: str
@@ -65,14 +70,8 @@ class TableEvaluation(Shown):
     @property
     def counts(self) -> ConfusionCounts:
         """For two classes: found, missed, false alarms and the rest."""
-        if self.price.positive is None:
-            raise AttributeError("the counts of several classes are in quality.counts.")
+        assert self.price.positive is not None
         return measures.confusion_of(self.quality.counts, self.price.positive)
-
-    @property
-    def warnings(self) -> tuple[Finding, ...]:
-        """The checks that warn."""
-        return tuple(one for one in self.findings if one.status == "warning")
 
     @property
     def n_rows(self) -> int:
@@ -82,8 +81,7 @@ class TableEvaluation(Shown):
     @property
     def n_pos(self) -> int:
         """Positive rows, for two classes."""
-        if self.price.positive is None:
-            raise AttributeError("several classes have no positive one.")
+        assert self.price.positive is not None
         return self.rows_by_class[self.price.positive]
 
     def to_dict(self) -> Values:
@@ -97,13 +95,13 @@ class TableEvaluation(Shown):
             counts = measures.count_values(self.counts)
         return {
             **attributes(self, "data target rows=n_rows labels"),
-            "price": price_values(self.price, self.labels),
+            "price": rules.price_values(self.price, self.labels),
             "counts": counts,
             **json_value(self.quality.to_dict()),
             "cost_per_1000": self.metrics["cost_per_1000"].to_dict(),
             **rules.bound_values(self.audited),
             **attributes(self, "audited metrics key_equation=equation"),
-            "expense": step_values(self.expense, self.noise, self.labels),
+            "expense": rules.step_values(self.expense, self.noise, self.labels),
             **attributes(self, "prevalence=shares notes unlike training_rows=recognition findings groups failures"),
             **attributes(self, "chosen review row_costs"),
         }
@@ -124,7 +122,8 @@ class TableEvaluation(Shown):
                 f"At that price{by_weight}: {measures.count_sentence(self.counts)}",
                 *(str(one) for one in (self.chosen, self.review, self.row_costs) if one is not None),
             ]
-            steps = ["Cost per extra catch: observed and expected", *step_lines(self.expense, self.noise)]
+            steps = ["Cost per extra catch: observed and expected", *rules.step_lines(self.expense, self.noise)]
+        warnings = [one for one in self.findings if one.status == "warning"]
         groups: list[str] = []
         for one in self.groups:
             said = f"{one.sentence[0].upper()}{one.sentence[1:]}"
@@ -134,20 +133,13 @@ class TableEvaluation(Shown):
             *["", "Metrics (95 % interval)", *metrics, "", *self.equation.lines(), "", *steps],
             *([] if self.audited is None else [str(self.audited)]),
             *([] if self.shares is None else [self.shares.line(positive)]),
-            *(f"{one.code}  {one.sentence}" for one in self.warnings if one.code != GROUP_CHECK),
+            *(f"{one.code}  {one.sentence}" for one in warnings if one.code != GROUP_CHECK),
             *groups,
             *note_lines(self.notes),
             *unlike_lines(self.unlike),
             *(f"Failed: {one}." for one in self.failures),
         ]
         return "\n".join(lines).rstrip()
-
-    def __repr__(self) -> str:
-        verdict = f"key equation {self.equation.verdict}"
-        if self.price.positive is None:
-            cost = f"cost per row {self.quality.cost.value:.4g}"
-            return f"<TableEvaluation of {self.n_rows:,} rows, {len(self.labels)} classes: {cost}, {verdict}>"
-        return f"<TableEvaluation of {self.n_rows:,} rows: {measures.count_sentence(self.counts)}, {verdict}>"
 
 
 @logged
@@ -159,10 +151,10 @@ def evaluate_table(
     weighting: Weighting = None,
     costs: Costs = None,
     weight: str | None = None,
-    review: rules.ReviewPrices = None,
+    review: ReviewPrices = None,
     cost_column: str | None = None,
     alarm_cost: float | None = None,
-    prevalence: rules.Prevalence = None,
+    prevalence: Prevalence = None,
     clusters: str | None = None,
     stratified: bool = False,
     audit_probability: str | None = None,
@@ -202,10 +194,9 @@ def evaluate_table(
         Column of rows that belong together, such as a patient: tests and intervals allow for dependence within it.
     stratified : bool, default=False
         Whether the class counts of these rows were fixed when they were drawn; `crcen.split_table` records it.
-    audit_probability : str, optional
-        Column with the probability that a row was chosen for a label, by whose inverse rows count; see ``.audited``.
-    confidence : float, default=0.95
-        Of the lower bound on recall of audited labels.
+    audit_probability, confidence : str, optional, and float, default=0.95
+        Column with the probability that a row was chosen for a label, by whose inverse rows count; confidence of the
+        lower bound on recall, in ``.audited``.
     groups : str or sequence of str, optional
         Columns whose values are groups to compare, in ``.groups``; a model need not decide by them.
     fail_on : str or sequence of str, optional
@@ -258,7 +249,7 @@ def evaluate_table(
     if column is None:
         expense = judge_class_steps(y, p, trained, w, evidence.step_noise)
     else:
-        own, around = (y == column, p[:, column]), prices_around(price)
+        own, around = (y == column, p[:, column]), rules.prices_around(price)
         expense = ExpenseCurve.from_predictions(*own, around, sample_weight=weights, random_state=random_state)
         judged = rules.judge_review(*own, rule.review, price.cost_ratio, weights)
         misses = scored.amounts("cost_column")
@@ -336,10 +327,8 @@ def _warnings(
 
 def _codes_of(fail_on: str | Sequence[str] | None, groups: str | Sequence[str]) -> tuple[str, ...]:
     """Codes of checks from a list of them or a text with commas; "any" is all, and groups are compared if named."""
-    if not fail_on:
-        return ()
-    given = fail_on.split(",") if isinstance(fail_on, str) else list(fail_on)
-    codes = [str(code).strip().upper() for code in given]
+    given = fail_on.split(",") if isinstance(fail_on, str) else list(fail_on or ())
+    codes = [str(code).strip().upper() for code in given if str(code).strip()]
     if codes == ["ANY"]:
         return _CODES
     unknown = [code for code in codes if code not in _CODES]
@@ -367,3 +356,142 @@ def _failures(
             elif column is None and share.value < bound:  # a class without rows or decisions breaks nothing
                 broken.append(f"{name} of {quality.labels[k]} is {share.value:.4g}, below {bound:g}")
     return tuple(broken)
+
+
+@dataclass(frozen=True)
+class TableReport:
+    """Where a report was written and what its checks found; prints itself."""
+
+    path: Path
+    n_rows: int
+    findings: tuple[Finding, ...] = ()  # of every check, by code
+    notes: tuple[str, ...] = ()
+    review: rules.JudgedReview | None = None  # three answers, if rows between two prices go to review
+    shares: rules.ClassShares | None = None  # that the probabilities were moved to
+    audited: rules.AuditedRows | None = None  # bounds on recall and missed rows, if labels were drawn
+
+    def codes(self, status: str) -> list[str]:
+        """Codes of the checks with this status: "warning", "passed" or "unknown"."""
+        return [finding.code for finding in self.findings if finding.status == status]
+
+    def to_dict(self) -> Values:
+        """Plain values, ready for JSON."""
+        first = attributes(self, "path rows=n_rows") | {"warnings": self.codes("warning")}
+        first |= attributes(self, "findings notes review prevalence=shares")
+        return first | rules.bound_values(self.audited) | attributes(self, "audited")
+
+    def __repr__(self) -> str:
+        n_warnings = len(self.codes("warning"))
+        return f"<TableReport {self.path}: {self.n_rows:,} rows, {n_warnings} of {len(self.findings)} checks warn>"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>{page_in_frame(self.path)}"
+
+    def __str__(self) -> str:
+        lines = note_lines(self.notes)
+        for finding in self.findings:
+            if finding.status == "warning":
+                lines.append(f"{finding.code}  warning  {finding.title}: {finding.measured}.")
+                lines.append(f"{'':17}{finding.advice}")
+            else:
+                lines.append(f"{finding.code}  {finding.status:<8} {finding.sentence}")
+        lines += [str(part) for part in (self.review, self.audited) if part is not None]
+        lines += [] if self.shares is None else [self.shares.line(None)]
+        warned = ", ".join(self.codes("warning"))
+        summary = [f"{self.n_rows:,} rows: warnings {warned}" if warned else f"{self.n_rows:,} rows: no warnings"]
+        for status, title in (("passed", "tested without a warning"), ("unknown", "not tested")):
+            summary += [f"{title}: {', '.join(self.codes(status))}"] if self.codes(status) else []
+        return "\n".join([*lines, "; ".join(summary), f"Written to {self.path}"])
+
+
+@logged
+def report_table(
+    model: FittedModel | str | Path,
+    data: Data,
+    *,
+    out: str | Path,
+    target: str | None = None,
+    weighting: Weighting = None,
+    costs: Costs = None,
+    weight: str | None = None,
+    clusters: str | None = None,
+    prevalence: Prevalence = None,
+    audit_probability: str | None = None,
+    confidence: float = LEVEL,
+    groups: str | Sequence[str] = (),
+    others: Sequence[FittedModel | str | Path] = (),
+    review: ReviewPrices = None,
+    title: str | None = None,
+    declaration: str | Path | None = None,
+    certificate: str | Path | None = None,
+    read: ReadOptions | None = None,
+    verbose: int = 0,
+) -> TableReport:
+    """Write one self-contained HTML page about a model on labelled rows: what `crcen report` does.
+
+    Parameters
+    ----------
+    model, data, target, weight, clusters, prevalence, audit_probability, confidence, groups, review, read, verbose
+        As in `crcen.evaluate_table`.
+    out, title : str or Path, and str, optional
+        The HTML file to write, and the title of the page.
+    weighting, costs
+        For a model of several classes: another price than that of training, as `crcen.evaluate_table` takes it.
+    others : sequence of models or of their files, optional
+        Models to compare with this one on the same rows; they must have the same classes.
+    declaration, certificate : str or Path, optional
+        Files of `crcen.declare` and `crcen.certify` (JSON) of this model, which the page links to.
+    """
+    check_writable(out, model, data, *others, declaration, certificate)
+    is_used, bound = audit_probability is not None, "go with audit_probability=, as it is that of the bound on recall"
+    check("confidence", confidence, confidence == LEVEL or is_used, bound, "audit_probability")
+    model_path = str(model) if isinstance(model, str | Path) else None
+    links = evidence_links(out, model_path, declaration, certificate)
+    roles = {"weight": weight, "clusters": clusters, "audit_probability": audit_probability}
+    named: Values = {"target": target, "needs_target": True, "roles": roles, "groups": groups}
+    judging = Judging.of(model, data, read, weighting, costs, **named, review=review)
+    model, source, rule, target = judging.model, judging.source, judging.rule, str(judging.target)
+    column = model.weighting_.positive
+    options: Values = {"title": title, "data_name": source.name, "model_path": model_path, "links": links}
+    if weighting is not None or costs is not None:
+        if column is not None or rule.goal is not None:
+            given, found = "weighting" if costs is None else "costs", rule.labels[column or 0]
+            why = f"this model finds {found}, and its page has a price to move; crcen evaluate judges it at another."
+            raise InvalidParameter(f"{given} must be left out: {why}")
+        options["costs"] = rule.costs
+    rows = judging.labelled(verbose, prevalence, keeps_all=True)
+    X, y = rows.inputs(model, target, *judging.groups, *judging.roles.values()), model.classes_[rows.y]
+    audited = rows.audited(rule, confidence)
+    notes = [*rows.notes, *rows.scored.notes, *(audited.notes if audited else ())]
+    options |= rows.options | ({"recall_lows": audited.recall_lows} if audited else {})
+    parted = {name: inputs.group_values(rows.scored.labelled(name)) for name in judging.groups}
+    with busy("writing the report", visible=bool(verbose)):
+        options["others"], seen = _compared_models(others, model, rows, target)
+        written = crcen.write_report(rows.model, X, y, out, sample_weight=rows.weights, groups=parted, **options)
+    judged = None
+    if column is not None:
+        own = (rows.y == column, rows.p[:, column])
+        judged = rules.judge_review(*own, rule.review, model.weighting_.cost_ratio, rows.weights)
+    notes += [*seen, *inputs.weight_notes(model, weight)]
+    return TableReport(Path(out), len(y), written.findings, tuple(notes), judged, rows.shares, audited)
+
+
+def _compared_models(
+    others: Sequence[FittedModel | str | Path], model: FittedModel, rows: LabelledRows, target: str
+) -> tuple[dict[str, Array], list[str]]:
+    """Probabilities of the same rows by other models, each with its own name, and notes on those trained on them."""
+    found: dict[str, Array] = {}
+    notes: list[str] = []
+    for number, other in enumerate(others, 2):
+        name = Path(other).name if isinstance(other, str | Path) else f"model {number}"
+        name = name if name not in found else f"{name} ({number})"
+        fitted = inputs.model_of(other)
+        first, own = ((one.classes_.tolist(), one.weighting_.positive) for one in (model, fitted))
+        which = f"{', '.join(map(str, own[0]))} {'with' if own[1] is not None else 'without'} a positive one"
+        inputs.require_input(first == own, f"models to compare must have the same classes: {name} has {which}.")
+        column, X = fitted.weighting_.positive, rows.inputs(fitted, target)
+        p = fitted.predict_proba(X)
+        found[name] = p if column is None else p[:, column]
+        if isinstance(fitted, TableClassifier) and (known := fitted.recognise(X)) is not None:
+            notes += [f"{name}: {note}" for note in known.notes]
+    return found, notes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,9 +18,8 @@ from crcen._support.extras import need
 from crcen._support.files import check_writable, write_atomic
 from crcen._support.values import Values, json_value
 from crcen.commands.inputs import model_of, require, require_input
-from crcen.commands.prices import price_values
 from crcen.commands.results import Result
-from crcen.tables.columns import Column
+from crcen.commands.rules import price_values
 from crcen.theory.rows import Array, Estimator, Rows
 
 _ROWS = 512
@@ -116,7 +115,11 @@ def check_exportable(model: Estimator, out: str | Path, *read: object) -> None:
         name = type(getattr(one, "model", one)).__name__
         other = f"a committee with a {name} has no ONNX form here; leave it out of members, or predict in Python."
         require_input(isinstance(one, str) or is_networks(one) or is_trees(one), other)
-    check_columns(getattr(model, "columns_", ()))
+    bad = [one for one in getattr(model, "columns_", ()) if one.kind not in _CARRIED]
+    named, drops = ", ".join(f"the {one.kind} column {one.name}" for one in bad), [f"--drop {one.name}" for one in bad]
+    instead = f"fit with {' '.join(drops)}, or turn them into numbers before."
+    only = "only numbers, truth values, categories and dates"
+    require_input(not bad, f"ONNX cannot carry {named}: {only}; {instead}")
 
 
 def _trial_rows(model: Estimator, estimator: Estimator) -> tuple[Rows, Values]:
@@ -175,57 +178,52 @@ def _encoded_rows(members: Sequence[Estimator], n_columns: int, n: int, rng: np.
     return found
 
 
-def _operation(name: str) -> Callable[[Value, Operand], Value]:
+def _operation(name: str) -> Callable[[_Value, Operand], _Value]:
     return lambda value, other: value.graph.apply(name, value, other)
 
 
 @dataclass(frozen=True, eq=False)
-class Value:
+class _Value:
     """A result in a graph; arithmetic adds operations to the graph."""
 
-    graph: Graph
+    graph: _Graph
     name: str
 
     __add__, __sub__, __mul__, __truediv__ = map(_operation, ("Add", "Sub", "Mul", "Div"))
 
-    def __neg__(self) -> Value:
+    def __neg__(self) -> _Value:
         return self.graph.apply("Neg", self)
 
-    def __floordiv__(self, other: Operand) -> Value:
+    def __floordiv__(self, other: Operand) -> _Value:
         return self.graph.apply("Floor", self / other)
 
-    def __mod__(self, other: float) -> Value:
+    def __mod__(self, other: float) -> _Value:
         return self - (self // other) * other
 
-    def clip(self, low: Operand, high: Operand) -> Value:
-        """Clipped to limits, which may be infinite."""
+    def clip(self, low: Operand, high: Operand) -> _Value:
         return self.graph.apply("Min", self.graph.apply("Max", self, low), high)
 
-    def replaced(self, condition: Value, other: Operand) -> Value:
-        """Replaced by another value where a condition holds."""
+    def replaced(self, condition: _Value, other: Operand) -> _Value:
         return self.graph.apply("Where", condition, other, self)
 
-    def cast(self, kind: str) -> Value:
-        """As DOUBLE, INT64 or BOOL."""
+    def cast(self, kind: str) -> _Value:
         return self.graph.apply("Cast", self, to=getattr(self.graph.onnx.TensorProto, kind))
 
-    def expanded(self, axis: int) -> Value:
-        """With a new axis of length 1."""
+    def expanded(self, axis: int) -> _Value:
         return self.graph.apply("Unsqueeze", self, [axis])
 
-    def columns(self, numbers: Sequence[int] | NDArray[np.int64]) -> Value:
-        """Some of the columns."""
+    def columns(self, numbers: Sequence[int] | NDArray[np.int64]) -> _Value:
         return self.graph.apply("Gather", self, np.asarray(numbers, dtype=np.int64), axis=1)
 
 
 # What is no value becomes a constant: whole numbers as int64, truth values and texts as such, the rest as doubles.
-Operand: TypeAlias = "Value | float | bool | list[int] | list[str] | NDArray[np.generic]"
+Operand: TypeAlias = "_Value | float | bool | list[int] | list[str] | NDArray[np.generic]"
 # Objects of onnx; members of an ensemble and columns by duck typing.
 Proto: TypeAlias = Any
 Member: TypeAlias = Any
 
 
-class Graph:
+class _Graph:
     """Nodes and constants of a graph that grows."""
 
     def __init__(self, name: str = "crcen") -> None:
@@ -234,51 +232,38 @@ class Graph:
         self.constants: list[Proto] = []
         self.inputs: list[Proto] = []
 
-    def input(self, name: str, *, is_text: bool = False, width: int = 1) -> Value:
+    def input(self, name: str, *, is_text: bool = False, width: int = 1) -> _Value:
         """An input of shape (rows, width)."""
         kind = self.onnx.TensorProto.STRING if is_text else self.onnx.TensorProto.DOUBLE
         self.inputs.append(self.onnx.helper.make_tensor_value_info(name, kind, ["rows", width]))
-        return Value(self, name)
+        return _Value(self, name)
 
-    def constant(self, value: Operand) -> Value:
+    def constant(self, value: Operand) -> _Value:
         """A constant array; a value stays as it is."""
-        if isinstance(value, Value):
+        if isinstance(value, _Value):
             return value
         array = np.asarray(value)
         kind = {"i": np.int64, "b": np.bool_, "U": object, "O": object}.get(array.dtype.kind, np.float64)
         name = f"{self.name}/constant_{len(self.constants)}"
         self.constants.append(self.onnx.numpy_helper.from_array(array.astype(kind), name))
-        return Value(self, name)
+        return _Value(self, name)
 
-    def apply(self, operation: str, *inputs: Operand, domain: str = "", **attributes: object) -> Value:
-        """The result of an operation."""
+    def apply(self, operation: str, *inputs: Operand, domain: str = "", **attributes: object) -> _Value:
         names = [self.constant(one).name for one in inputs]
         name = f"{self.name}/{operation}_{len(self.nodes)}"
         self.nodes.append(self.onnx.helper.make_node(operation, names, [name], domain=domain, **attributes))
-        return Value(self, name)
+        return _Value(self, name)
 
-    def joined(self, *values: Value) -> Value:
-        """Columns beside each other."""
+    def joined(self, *values: _Value) -> _Value:
         return self.apply("Concat", *values, axis=1)
 
-    def branch(self, result: Value) -> Proto:
+    def branch(self, result: _Value) -> Proto:
         """These nodes as a branch of another graph, with one result of integers (rows,)."""
         output = self.onnx.helper.make_tensor_value_info(result.name, self.onnx.TensorProto.INT64, ["rows"])
         return self.onnx.helper.make_graph(self.nodes, self.name, [], [output], self.constants)
 
-    def output(self, value: Value, name: str) -> None:
-        """Give a result the name of an output."""
+    def output(self, value: _Value, name: str) -> None:
         self.nodes.append(self.onnx.helper.make_node("Identity", [value.name], [name]))
-
-
-def check_columns(columns: Iterable[Column]) -> None:
-    """Reject columns that ONNX has no operations for, by name and kind; it needs no fitted network."""
-    bad = [one for one in columns if one.kind not in _CARRIED]
-    named = ", ".join(f"the {one.kind} column {one.name}" for one in bad)
-    drops = " ".join(f"--drop {one.name}" for one in bad)
-    only = "only numbers, truth values, categories and dates"
-    instead = f"fit with {drops}, or turn them into numbers before."
-    require_input(not bad, f"ONNX cannot carry {named}: {only}; {instead}")
 
 
 def build_graph(model: Estimator) -> Proto:
@@ -286,7 +271,7 @@ def build_graph(model: Estimator) -> Proto:
 
     Missing numbers are NaN, missing texts ""; dates are seconds since 1970. Outputs: ``probabilities``, ``decision``.
     """
-    graph, estimator = Graph(), model
+    graph, estimator = _Graph(), model
     onnx = graph.onnx
     if isinstance(model, TableClassifier):
         estimator = model.estimator_
@@ -302,7 +287,7 @@ def build_graph(model: Estimator) -> Proto:
     return onnx.helper.make_model(proto, opset_imports=opsets, ir_version=_IR, producer_name="crcen")
 
 
-def _column(graph: Graph, column: Member) -> Value:
+def _column(graph: _Graph, column: Member) -> _Value:
     """A column of the table, encoded as its `encode` does."""
     if column.kind == "category":
         return _category(graph, column)
@@ -318,7 +303,7 @@ def _column(graph: Graph, column: Member) -> Value:
     return graph.joined(filled, is_missing.cast("DOUBLE")) if column.has_missing else filled
 
 
-def _category(graph: Graph, column: Member) -> Value:
+def _category(graph: _Graph, column: Member) -> _Value:
     """Zeros and ones by looking up a row: one for each category, one for rare and unseen ones, one for missing."""
     n = len(column.categories)
     rows = np.zeros((n + 2, len(column.encoded_names)))
@@ -332,7 +317,7 @@ def _category(graph: Graph, column: Member) -> Value:
     codes = dict(zip([*column.categories, ""], [*range(n), n + 1], strict=True))
     has_space = graph.apply("RegexFullMatch", cells, pattern=f"(?s){_SPACE}.*|.*{_SPACE}")
     any_space = graph.apply("ReduceMax", has_space.cast("INT64"), keepdims=0)
-    exact, stripped = (Graph(f"{has_space.name}/{name}") for name in ("exact", "stripped"))
+    exact, stripped = (_Graph(f"{has_space.name}/{name}") for name in ("exact", "stripped"))
     lookup = {"keys_strings": list(codes), "values_int64s": list(codes.values()), "default_int64": n}
     found = exact.apply("LabelEncoder", cells, domain="ai.onnx.ml", **lookup)
     code = stripped.constant(n)
@@ -343,7 +328,7 @@ def _category(graph: Graph, column: Member) -> Value:
     return graph.apply("Gather", rows, graph.apply("If", any_space.cast("BOOL"), **branches), axis=0)
 
 
-def date_parts(seconds: Value) -> dict[str, Value]:
+def date_parts(seconds: _Value) -> dict[str, _Value]:
     """Days, month, day, weekday and hour from seconds since 1970, as `DateColumn` has them (by Hinnant)."""
     date, of_day = seconds // _DAY, seconds % _DAY
     of_era = (date + _EPOCH) % 146_097.0
@@ -369,11 +354,11 @@ def is_trees(member: Member) -> bool:
     return hasattr(member, "roots")
 
 
-def _weighted_logit(graph: Graph, estimator: Estimator, X: Value) -> Value:
+def _weighted_logit(graph: _Graph, estimator: Estimator, X: _Value) -> _Value:
     """The members' mean or weighted sum with the shift of the balance solve, (rows,), or (rows, K)."""
     members, weights = estimator.ensemble_.members, estimator.ensemble_.member_weights
     weights = np.full(len(members), 1.0 / len(members)) if weights is None else weights
-    total: Value | None = None
+    total: _Value | None = None
     for member, weight in zip(members, weights.tolist(), strict=True):
         logit = _tree_logit(graph, member, X) if is_trees(member) else _network_logit(graph, member, X)
         part = logit if weight == 1.0 else logit * weight
@@ -382,7 +367,7 @@ def _weighted_logit(graph: Graph, estimator: Estimator, X: Value) -> Value:
     return total + np.asarray(estimator.shift_, dtype=np.float64)
 
 
-def _network_logit(graph: Graph, group: Member, X: Value) -> Value:
+def _network_logit(graph: _Graph, group: Member, X: _Value) -> _Value:
     """The mean logit of networks of one shape, (rows,), or (rows, K)."""
     hidden = _input_encoding(graph, group.encoding, X)
     for layer, (weights, biases) in enumerate(zip(group.weights, group.biases, strict=True)):  # (networks, in, out)
@@ -396,15 +381,14 @@ def _network_logit(graph: Graph, group: Member, X: Value) -> Value:
     return graph.apply("ReduceMean", hidden, axes, keepdims=0)
 
 
-def _activation(graph: Graph, name: str, x: Value) -> Value:
+def _activation(graph: _Graph, name: str, x: _Value) -> _Value:
+    # Runtimes have no error function in double precision, which gelu needs.
     known = ("relu", "tanh", "sigmoid", "silu")
-    why = "ONNX runtimes have no error function in double precision, which gelu needs; fit with relu."
-    why = why if name == "gelu" else f"the activation {name} has no ONNX form here."
-    require_input(name in known, why)
+    require_input(name in known, f"the activation {name} has no ONNX form here: fit with one of {', '.join(known)}.")
     return x * graph.apply("Sigmoid", x) if name == "silu" else graph.apply(name.capitalize(), x)
 
 
-def _input_encoding(graph: Graph, encoding: Member, X: Value) -> Value:
+def _input_encoding(graph: _Graph, encoding: Member, X: _Value) -> _Value:
     """The network's frozen `InputEncoding`, (rows, encoded): 0 for missing cells, with their indicators."""
     is_missing = graph.apply("IsNaN", X) if encoding.indicators is not None else None
     if encoding.knots is not None:
@@ -426,7 +410,7 @@ def _input_encoding(graph: Graph, encoding: Member, X: Value) -> Value:
     return z if is_missing is None else z.replaced(is_missing, 0.0)
 
 
-def _piecewise_linear(graph: Graph, X: Value, knots: Array, scores: Array) -> Value:
+def _piecewise_linear(graph: _Graph, X: _Value, knots: Array, scores: Array) -> _Value:
     """What `numpy.interp` gives: columns (rows, F) through corners (F, T), as a sum of ramps."""
     widths, rises = np.diff(knots, axis=1), np.diff(scores, axis=1)
     slopes = np.divide(rises, widths, out=np.zeros_like(rises), where=widths > 0)
@@ -434,7 +418,7 @@ def _piecewise_linear(graph: Graph, X: Value, knots: Array, scores: Array) -> Va
     return graph.apply("ReduceSum", ramps, [2], keepdims=0) + scores[:, 0]
 
 
-def _tree_logit(graph: Graph, trees: Member, X: Value) -> Value:
+def _tree_logit(graph: _Graph, trees: Member, X: _Value) -> _Value:
     """The logit of trees, (rows,), or (rows, K)."""
     # The operator's answers are single: it gives numbers of leaves, whose values are added in double precision.
 
@@ -482,7 +466,7 @@ def _tree_logit(graph: Graph, trees: Member, X: Value) -> Value:
     return logs if n_outputs > 1 else logs - graph.apply("Log", -total + trees.share_of_both)
 
 
-def _answers(graph: Graph, estimator: Estimator, weighted: Value) -> list[object]:
+def _answers(graph: _Graph, estimator: Estimator, weighted: _Value) -> list[object]:
     """Probabilities and decision from weighted logits (one a row with a positive class); returns names of decisions."""
     labels, price, state = estimator.ensemble_.labels, estimator.weighting_, estimator.probability_map_
     names = labels.classes.tolist()

@@ -23,12 +23,13 @@ from crcen._support.files import check_writable
 from crcen._support.progress import busy, logged
 from crcen._support.text import listed, plural
 from crcen._support.values import attributes, json_value
-from crcen.commands import inputs, prices
+from crcen.commands import inputs, rules
 from crcen.commands.export import check_exportable
-from crcen.commands.inputs import Data, FittedModel, Label, Rows, check, require, require_input
-from crcen.commands.prices import Costs, Weighting
+from crcen.commands.inputs import Data, FittedModel, Label, check, require, require_input
 from crcen.commands.results import Result, note_lines
+from crcen.commands.rules import Costs, Weighting
 from crcen.exceptions import TrainingFailed
+from crcen.report.checks import selection_of
 from crcen.report.quality import METRICS, RowMetrics, count_sentence, count_values, measured_text, of_no_use, too_good
 from crcen.tables.cells import TableCells
 from crcen.tables.leaks import Signs, find_signs
@@ -39,7 +40,7 @@ from crcen.theory.intervals import Interval
 from crcen.theory.metrics import ConfusionCounts, Quality, measure_quality
 from crcen.theory.residual_test import TrainingError
 from crcen.theory.rows import Array, Bools, Index, LabelArray, effective_rows
-from crcen.theory.selective import clipped_weights, label_selection
+from crcen.theory.selective import clipped_weights
 
 Learner: TypeAlias = CRCENClassifierCV | CommitteeClassifier
 Options: TypeAlias = dict[str, Any]  # parameters of an estimator
@@ -51,7 +52,6 @@ _MANY = 10_000  # rows above which a search of networks has fewer settings
 _FIT_SHARE = 0.7  # of a time limit, for members of a committee
 _FEW = 10  # rows of a class: too few for reliable figures, and for refits on halves of the rows
 _MOST_REFIT_ROWS = 5_000
-_MOST_UNEVEN = 100.0  # ratio of balanced weights that is pointed out
 # Shares of alarms that differ by both: a refit on more rows is another model, so some difference is expected.
 _FACTOR, _Z = 1.5, 4.0
 # Columns with a role of their own are no inputs.
@@ -74,17 +74,6 @@ class Selection:
     effective_rows: float | None = None  # equally weighted rows that carry as much information (Kish)
     alarm_share: float | None = None  # of rows with a label among alarms of the earlier model
     quiet_share: float | None = None  # and among its other rows
-
-    @classmethod
-    def by_model(cls, model: FittedModel | str | Path, frame: pd.DataFrame, labelled: Bools) -> "Selection":
-        """Compare rows with and without a label by the decisions of the model that selected them."""
-        fitted = inputs.model_of(model)
-        price = fitted.weighting_
-        default = int(np.argmax(price.counts)) if price.positive is None else 1 - price.positive
-        alarms = np.asarray(fitted.predict(frame) != fitted.classes_[default])
-        found = label_selection(labelled, 1.0 - fitted.predict_proba(frame)[:, default], alarms)
-        alarm, quiet = json_value([found.alarm_share, found.quiet_share])
-        return cls(int(labelled.sum()), found.n_missing, alarm_share=alarm, quiet_share=quiet)
 
     @property
     def notes(self) -> list[str]:
@@ -160,7 +149,7 @@ class FittedTable(Result):
             **attributes(self, "data target"),
             "classes": json_value(labels),
             "rows": {"all": n_rows, "by_class": model.weighting_.counts.tolist()},
-            "price": (prices.price_values(model.weighting_, labels) or {}) | own_price,
+            "price": (rules.price_values(model.weighting_, labels) or {}) | own_price,
             "columns": [column.describe() for column in model.columns_],
             "dropped": [attributes(one, "name reason") for one in model.dropped_],
             "n_encoded": len(model.encoded_names_),
@@ -216,11 +205,12 @@ class TableFit(FittedTable):
 
     def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON; the same keys for any number of classes."""
-        model, positive, error, own_price = self.model, self.positive, self.training_error, {}
+        model, positive, own_price = self.model, self.positive, dict[str, object]()
         out_of_fold, equation = self.quality.to_dict(), model.estimator_.oof_key_equation_
+        error: TrainingError | None = getattr(model, "training_error_", None)
         if positive is not None:
             own_price["average_price"] = json_value(positive.average_price)
-            own_price |= {"expense": prices.step_values(positive.expense), "alarm_shares": positive.alarm_shares}
+            own_price |= {"expense": rules.step_values(positive.expense), "alarm_shares": positive.alarm_shares}
             own = {name: json_value(one.value) for name, one in positive.metrics.items() if name != "cost_per_1000"}
             out_of_fold |= {"counts": count_values(positive.counts), **own}
         residual = equation.residual if np.ndim(equation.lhs) == 0 else equation.residuals
@@ -265,7 +255,7 @@ class TableFit(FittedTable):
 
     def details(self) -> str:
         """Columns, learner, price and every metric of held-out rows, for `crcen fit --details`."""
-        positive, error = self.positive, self.training_error
+        positive, error = self.positive, getattr(self.model, "training_error_", None)
         lines = [
             f"Rows      {self.n_rows:,}: {self._class_counts()}",
             *self._column_lines(),
@@ -279,7 +269,7 @@ class TableFit(FittedTable):
         measured += [] if error is None else [f"{'model error':<24} {error}"]
         lines += [f"  {line}" if line else "" for line in measured]
         if positive is not None:
-            lines += ["Cost per extra catch: observed and expected", *prices.step_lines(positive.expense)]
+            lines += ["Cost per extra catch: observed and expected", *rules.step_lines(positive.expense)]
         return "\n".join(lines)
 
     def _positive_lines(self, positive: PositiveClass) -> list[str]:
@@ -318,11 +308,6 @@ class TableFit(FittedTable):
                 line = f"found {table[k, k]:,.6g} of {table[k].sum():,.6g}, {false_alarms}"
             lines.append(f"  {label:<{width}}  {line}")
         return lines
-
-    @property
-    def training_error(self) -> TrainingError | None:
-        """How far off the model may be by the chance of its rows (`crcen.training_error`); None if not measured."""
-        return getattr(self.model, "training_error_", None)
 
     @property
     def goal(self) -> ThresholdGoal | None:
@@ -384,14 +369,11 @@ def fit_table(
     weight : str, optional
         Column of sample weights, such as survey weights; out-of-fold figures are then sums of weights, 1 on average.
     audit_probability : str, optional
-        Column with the probability that a row was chosen for a label; rows count 1 / probability, with large weights
-        cut if the effective sample size would fall below half.
+        Column with the probability that a row was chosen for a label; rows count 1 / probability, within limits.
     selected_by : fitted classifier, str or Path, optional
         The earlier model whose alarms were checked, if no probabilities were recorded.
     clusters, time : str, optional
         Column whose equal values stay on one side of a validation split, or by which validation rows come later.
-    n_splits : int, default=4
-        Validation folds; fewer if a class has fewer rows.
     learner : {"committee", "networks", "trees", "forest"}, optional
         What is searched: by default a `CommitteeClassifier`, or one of its members alone.
     effort : {"quick", "standard", "best"}, default="standard"
@@ -404,10 +386,10 @@ def fit_table(
         Refits on halves of the rows that measure `crcen.training_error`; default 6, and 0 with ``effort="quick"``.
     fingerprint : bool, default=True
         Keep truncated hashes of the training rows, so that `report` and `evaluate` recognise a file of them.
-    random_state, verbose : int, default=0
-        Seed; 1 shows a progress bar on a terminal.
-    read : ReadOptions, optional
-        How the table is read; by default detected.
+    n_splits, random_state : int
+        Validation folds, fewer if a class has fewer rows; seed.
+    read, verbose : ReadOptions and int, optional
+        How the table is read, by default detected; 1 shows progress on a terminal.
     out, onnx, report : str or Path, optional
         Where to save the model, its ONNX graph, and the report of `write_report` on out-of-fold rows.
     """
@@ -428,7 +410,12 @@ def fit_table(
         labelled = frame[target].notna().to_numpy()
         if audit_probability is not None:
             frame[audit_probability] = inputs.audit_probabilities(frame, audit_probability, labelled)
-        selection = None if selected_by is None else Selection.by_model(selected_by, frame, labelled)
+        selection = None
+        if selected_by is not None:
+            earlier = inputs.model_of(selected_by)
+            found = selection_of(earlier, labelled, earlier.predict_proba(frame))
+            shares = json_value([found.alarm_share, found.quiet_share])
+            selection = Selection(int(labelled.sum()), found.n_missing, None, None, None, *shares)
         is_audited = audit_probability is not None or selected_by is not None
         rows = inputs.rows_of(source, target, positive, *roles, frame=frame, is_audited=is_audited)
     reasons = {**dict.fromkeys([drop] if isinstance(drop, str) else drop, "asked for"), **roles}
@@ -440,7 +427,7 @@ def fit_table(
         largest, missing = None if math.isinf(cut) else cut, int((~labelled).sum())
         selection = Selection(len(weights), missing, audit_probability, largest, effective_rows(weights))
     y = rows.y.to_numpy()
-    weighting = prices.stated_weighting(weighting, costs, np.unique(y).tolist(), target)
+    weighting = rules.stated_weighting(weighting, costs, np.unique(y).tolist(), target)
     if isinstance(weighting, ThresholdGoal) and weighting.period is not None:  # of days or weeks as one of these rows
         require(time, f"{weighting} needs time=, the column of dates from which rows per day are counted.", "time")
         days = inputs.dates_of(rows.frame[time]).astype("datetime64[D]")
@@ -475,10 +462,11 @@ def fit_table(
         model.leaks_ = [" and ".join(one.columns) for one in signs.leaks]
     p, seen, seen_from_positive = _held_out(model, y, weights, encoded.X)
     held_out = None if weights is None else weights[seen]
-    quality = measure_quality(numbers[seen], p, prices.own_costs(model), held_out)
+    quality = measure_quality(numbers[seen], p, rules.own_costs(model), held_out)
     sizes, watched = np.bincount(numbers, minlength=len(model.classes_)), model.weighting_.positive
     some = range(len(sizes)) if watched is None else [watched]
     rare = [f"{model.classes_[k]} ({sizes[k]})" for k in some if sizes[k] < _FEW]
+    rarer = (model.classes_[some[0]], float(model.weighting_.counts[some[0]] / model.weighting_.counts.sum()))
     notes = [
         *signs.notes,
         *([] if selection is None else selection.notes),
@@ -488,8 +476,8 @@ def fit_table(
         *getattr(model.estimator_, "notes_", []),
         *([f"fewer than {_FEW} rows of {listed(rare)}: too few for reliable figures"] if rare else []),
         *getattr(model.estimator_, "search_notes_", []),
-        *(_class_notes(model, quality) if seen_from_positive is None else seen_from_positive.notes),
-        *(_why_positive(rows, model, weight) if seen_from_positive is not None and positive is None else []),
+        *(_class_notes(quality) if seen_from_positive is None else seen_from_positive.notes),
+        *(inputs.why_positive(*rarer) if seen_from_positive is not None and positive is None else []),
     ]
     if report is not None:  # by the probabilities of the models that did not see the rows
         frame, column = rows.frame.loc[seen, [one.name for one in model.columns_]], model.weighting_.positive
@@ -634,7 +622,7 @@ def _held_out(
         p = estimator.oof_proba_
         seen = np.isfinite(p).all(axis=1)
         return p[seen], seen, None
-    expense = crcen.ExpenseCurve.from_cv(estimator, y, prices.prices_around(price), sample_weight=weights)
+    expense = crcen.ExpenseCurve.from_cv(estimator, y, rules.prices_around(price), sample_weight=weights)
     rows = expense.rows
     assert rows is not None  # a curve of moved thresholds has its rows
     seen = np.isfinite(estimator.oof_decision_function_)
@@ -652,26 +640,8 @@ def _held_out(
     return both, seen, PositiveClass(counts, metrics, average, expense, shares, notes)
 
 
-def _class_notes(model: TableClassifier, quality: Quality) -> list[str]:
-    """Notes for several classes: balanced weights far apart, classes that are separated, decisions of no use."""
-    notes, weights, names = [], model.weighting_.weights, model.classes_
-    dear, cheap = int(np.argmax(weights)), int(np.argmin(weights))
-    is_stated = model.costs_ is not None or getattr(model.estimator_, "weighting", None) != "balanced"
-    if not is_stated and weights[dear] >= _MOST_UNEVEN * weights[cheap]:
-        ratio = f"{names[dear]} counts as much as {weights[dear] / weights[cheap]:,.0f} of {names[cheap]}"
-        notes.append(
-            f"by balanced weights one row of {ratio}; if mistakes do not cost that, state costs or class weights"
-        )
+def _class_notes(quality: Quality) -> list[str]:
+    """Notes for several classes: classes that are separated, decisions of no use."""
     known = [one.value for one in quality.areas if np.isfinite(one.value)]
-    notes += too_good(min(known)) if known else []
     useless = f"{quality.habit} for every row costs less than these decisions: the columns have too little information"
-    return [*notes, *([useless] if quality.saved.value < 0.0 else [])]
-
-
-def _why_positive(rows: Rows, model: TableClassifier, weight: str | None) -> list[str]:
-    """Why a class is the positive one, if that was not stated and is not obvious."""
-    counts = rows.y.value_counts()
-    rarer, by_rows = model.pos_label_, counts.index[1]
-    if weight is not None and counts.iloc[0] != counts.iloc[1] and by_rows != rarer:
-        return [f"{rarer} is the positive class because it is rarer by {weight}; by rows {by_rows} is: use --positive"]
-    return inputs.why_positive(rarer, float(counts[rarer] / counts.sum()))
+    return [*(too_good(min(known)) if known else []), *([useless] if quality.saved.value < 0.0 else [])]

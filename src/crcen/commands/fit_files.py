@@ -28,9 +28,8 @@ from crcen.commands import inputs
 from crcen.commands.evaluate import TableEvaluation, evaluate_table
 from crcen.commands.fit import FittedTable, Options
 from crcen.commands.inputs import Data, Label, check, is_share, require, require_input
-from crcen.commands.prices import Costs, Weighting, stated_weighting
 from crcen.commands.results import note_lines
-from crcen.models.committee import MemberScore
+from crcen.commands.rules import Costs, Weighting, stated_weighting
 from crcen.scale import mixed_table
 from crcen.scale.checkpoint import lock_storage
 from crcen.scale.committee import BinnedRows, GrownTrees, TreePlan, grow_trees, plan_trees, stack_members
@@ -41,7 +40,7 @@ from crcen.scale.ray.fit import grow_trees_on_ray
 from crcen.scale.sources import ArrowSource
 from crcen.scale.stream import check_counts, fit_stream, rows_together
 from crcen.tables.cells import TableCells, as_text
-from crcen.tables.columns import BooleanColumn, Column, DroppedColumn, NumberColumn, encode_table
+from crcen.tables.columns import BooleanColumn, DroppedColumn, NumberColumn, encode_table
 from crcen.tables.locations import masked
 from crcen.tables.parquet import STREAM_BYTES, dataset_of, index_columns, kind_of
 from crcen.tables.profile import held_out_sums, profile_of, training_scores, typical_table
@@ -68,16 +67,12 @@ class FilesFit(FittedTable):
     n_held_out: int  # rows that were not trained on
     evidence: TableEvaluation | None = None  # on held-out rows that were used for nothing else
 
-    @property
-    def _members(self) -> Sequence[MemberScore]:
-        return getattr(self.model.estimator_, "leaderboard_", ())
-
     def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""
-        model, network = self.model, self.network
+        model, network, members = self.model, self.network, getattr(self.model.estimator_, "leaderboard_", ())
         return {
             **self._model_values(float(model.weighting_.counts.sum())),
-            "members": [attributes(one, "name weight log_loss settings") for one in self._members],
+            "members": [attributes(one, "name weight log_loss settings") for one in members],
             "network": {"hidden": list(network.recipe_.hidden), "l2": network.l2, "epochs": network.n_iter_},
             "key_equation": attributes(model.key_equation_, "residual rows"),
             "loss_curve": network.loss_curve_.tolist(),
@@ -98,7 +93,7 @@ class FilesFit(FittedTable):
             f"{network.loss_curve_[-1]:.5f}",
             *(
                 f"  {one.name:<10} weight {one.weight:.2f}, log loss {one.log_loss:.4g}: {'; '.join(one.settings)}"
-                for one in self._members[:-1]
+                for one in getattr(model.estimator_, "leaderboard_", ())[:-1]
             ),
             f"{equation} on {model.key_equation_.rows}: residual {model.key_equation_.residual:.1e}, by construction.",
             *note_lines(self.notes),
@@ -153,10 +148,9 @@ def fit_files(
     learner : {"committee", "networks"}, optional
         A network and LightGBM's trees, or the network alone; by default the committee if rows are held out.
     memory : int, optional
-        Bytes that this process may have in memory, libraries included; a bound that is too small for the table is
-        rejected, and the message states the smallest. With a small bound fewer rows are sampled, shuffled together and
-        held out, and the trees use a random share of the rows. By default half of the free memory may be added. With
-        Ray: bytes for the rows of the trees of all workers together.
+        Bytes that this process may have in memory, libraries included; by default half of the free memory is added.
+        With a small bound fewer rows are sampled, shuffled together and held out, and the trees use a random share of
+        the rows. With Ray: bytes for the rows of the trees of all workers together.
     epochs, workers : int
         Passes of the network over the rows; with Ray, how many workers train.
     storage : str or Path, optional
@@ -164,10 +158,19 @@ def fit_files(
     **parameters
         Any other parameter of `crcen.fit_stream` or `crcen.fit_ray`, including those of the network.
     """
-    goal = isinstance(weighting, ThresholdGoal)
     check("engine", engine, engine in ENGINES, f"be one of {', '.join(ENGINES)}")
-    require(not goal, f"{weighting!r} is for tables in memory, not for engine={engine}: state a price.", "engine")
-    learner = _checked_learner(learner, hold_out, memory, engine)
+    in_memory = f"{weighting!r} is for tables in memory, not for engine={engine}: state a price."
+    require(not isinstance(weighting, ThresholdGoal), in_memory, "engine")
+    is_share_of_half = not isinstance(hold_out, bool) and (hold_out in (0, 0.5) or is_share(hold_out, 0.0, 0.5))
+    check("hold_out", hold_out, is_share_of_half, "be a share between 0 and 0.5, such as 0.05 or 5%")
+    learner = learner or ("committee" if hold_out else "networks")
+    check("learner", learner, learner in LEARNERS, f"be one of {', '.join(LEARNERS)} for files")
+    is_networks = learner == "networks"
+    require(hold_out or is_networks, "a committee is combined on held-out rows: got hold_out=0.", "hold_out")
+    together = "memory is for the trees of a committee with engine='ray': got learner='networks'."
+    require(memory is None or not is_networks or engine == "stream", together, "memory", "learner")
+    is_size = memory is None or (isinstance(memory, int) and not isinstance(memory, bool) and memory >= 1)
+    check("memory", memory, is_size, "be a number of bytes above 0")
     if out is not None:
         check_writable(out, data)
     start = time.perf_counter()
@@ -191,7 +194,8 @@ def fit_files(
     names = tuple(name for name in table.columns if name != target and name not in dropped)
     require_input(names, f"{table.name} holds no column but {target} to learn from.")
     _read_ahead(table, _FIRST_BYTES)
-    raw_bytes = _row_bytes(table, [*names, target])
+    first = next(table.chunks(_FIRST_ROWS, [*names, target]))
+    raw_bytes = max(8.0 * len(first.columns), first.memory_usage(deep=True).sum() / max(1, len(first)))
     sizes = bound.rows(frame=5 * raw_bytes, sample=4 * raw_bytes)
     bound.expected["read"] = min(_read_ahead(table, bound.share("read")), raw_bytes * (table.n_rows or inf))
     sample_rows = min(mixed_table.SAMPLE_ROWS, sizes["sample"])
@@ -201,8 +205,7 @@ def fit_files(
     labels, positive, found = inputs.class_labels(survey.labels, target, positive, table.name)
     price = stated_weighting(weighting, costs, sorted(set(labels.values())), target)
     declared = _columns_of_type(table, pa.types.is_dictionary)
-    named_columns = {"keep": keep, "categorical": categorical, "declared": declared}
-    learned = mixed_table.learn_columns(survey, **named_columns, seed=seed)
+    learned = mixed_table.learn_columns(survey, keep=keep, categorical=categorical, declared=declared, seed=seed)
     notes = [*table.notes, *found]
     notes += [f"{name} was the index of a pandas data frame and is left out" for name in index if name in dropped]
     notes += [inputs.missing_note(survey.n_unlabelled, target)] if survey.n_unlabelled else []
@@ -226,9 +229,12 @@ def fit_files(
     bound.expected["kept"] = 2 * raw_bytes * len(sample)
     if learner == "committee":
         room = memory if engine == "ray" and memory is not None else bound.share("trees")
-        own = _labels(survey, labels, positive, price)
+        classes, cells = sorted(set(labels.values())), TableCells(sample)
+        counts = [sum(survey.labels[cell] for cell, label in labels.items() if label == one) for one in classes]
+        own = Labels.from_totals(np.array(classes), counts, counts, positive, price)
         threads = cpus if engine == "ray" else joblib.cpu_count()
-        plan = plan_trees(_column_blocks(learned.used, sample), own, n_training, room, seed=seed, threads=threads)
+        blocks = (encode_table([column], cells).X for column in learned.used)
+        plan = plan_trees(blocks, own, n_training, room, seed=seed, threads=threads)
         bound.expected["trees"] = plan.n_bytes
     if engine == "stream":
         n_open = min(8.0, n_training / sizes["group"], bound.share("open") / (8 * n_stored * sizes["group"]))
@@ -306,21 +312,6 @@ def fit_files(
         path=None if out is None else save(model, out),
         notes=(*notes, *model.notes_, *learned.notes),
     )
-
-
-def _checked_learner(learner: str | None, hold_out: float, memory: int | None, engine: str) -> str:
-    """The learner; shares and sizes that are not possible are rejected."""
-    is_size = memory is None or (isinstance(memory, int) and not isinstance(memory, bool) and memory >= 1)
-    found = learner or ("committee" if hold_out else "networks")
-    is_committee = found == "committee"
-    is_right = not isinstance(hold_out, bool) and (hold_out in (0, 0.5) or is_share(hold_out, 0.0, 0.5))
-    check("hold_out", hold_out, is_right, "be a share between 0 and 0.5, such as 0.05 or 5%")
-    check("learner", learner, found in LEARNERS, f"be one of {', '.join(LEARNERS)} for files")
-    require(hold_out or not is_committee, "a committee is combined on held-out rows: got hold_out=0.", "hold_out")
-    together = "memory is for the trees of a committee with engine='ray': got learner='networks'."
-    require(memory is None or is_committee or engine == "stream", together, "memory", "learner")
-    check("memory", memory, is_size, "be a number of bytes above 0")
-    return found
 
 
 def _evidence(
@@ -442,29 +433,9 @@ def scratch_folder(storage: Path | None, name: str) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _row_bytes(table: Table, columns: Sequence[str]) -> float:
-    """Memory of a row of these columns, from the first rows."""
-    frame = next(table.chunks(_FIRST_ROWS, columns))
-    return max(8.0 * len(columns), frame.memory_usage(deep=True).sum() / max(1, len(frame)))
-
-
 def _read_ahead(table: Table, most_bytes: int) -> int:
     """Let the parts of a text table read at most these bytes ahead; return how many they do."""
     texts = [part for part in table.parts if isinstance(part, TextPart)]
     for part in texts:
         part.block_bytes = min(BLOCK_BYTES, max(_SMALLEST_BLOCK, most_bytes // BLOCKS_AHEAD))
     return BLOCKS_AHEAD * max((part.block_bytes for part in texts), default=0)
-
-
-def _column_blocks(columns: Sequence[Column], sample: pd.DataFrame) -> Iterator[NDArray[np.float64]]:
-    """Encoded rows of a sample, column by column."""
-    cells = TableCells(sample)
-    for column in columns:
-        yield encode_table([column], cells).X
-
-
-def _labels(survey: TableSurvey, labels: Mapping[object, Label], positive: Label | None, price: Weighting) -> Labels:
-    """The classes, and the positive one, by the counts of all rows."""
-    classes = sorted(set(labels.values()))
-    counts = [sum(survey.labels[cell] for cell, label in labels.items() if label == one) for one in classes]
-    return Labels.from_totals(np.array(classes), counts, counts, positive, price)

@@ -29,7 +29,6 @@ _NEARLY_BALANCED = 0.35  # share of the rarer class
 _LONGEST = 60
 # The check of the report that compares groups.
 GROUP_CHECK = "CRC010"
-_MOST_GROUP_COLUMNS = 50
 # Numeric columns with more values than this are cut into this number of equal groups.
 _MOST_VALUES, _PARTS = 20, 5
 
@@ -136,9 +135,6 @@ def rows_of(
         known = frame[name].notna()
         if not known.all():
             notes.append(missing_note(int((~known).sum()), name, is_unlabelled=is_audited and name == target))
-            n_words = source.marks[(target, "None")] if name == target else 0
-            word = f'"None" stands in {plural(n_words, "cell")} of {target} and is read as missing'
-            notes += [f"{word}: write another word if it is a class"] if n_words else []
             frame = frame[known]
     labels, positive, found = class_labels(_distinct(frame[target], target), target, positive, source.name, n_missing)
     # Of more than two each row holds its own string: as an array of strings all would be as wide as the longest.
@@ -163,11 +159,7 @@ def class_labels(
     cells: Iterable[object], target: str, positive: Label | None, where: str, n_missing: int = 0
 ) -> tuple[dict[object, Label], Label | None, list[str]]:
     """The label of each different cell of a target, the positive one as it is spelt there, and notes."""
-    labels, notes = plain_labels(cells), []
-    spelt: dict[str, str] = {}
-    for text in (str(cell).strip() for cell in labels):
-        if text.isdecimal() and spelt.setdefault(label_key(text), text) != text:
-            notes = [f"{target} has {spelt[label_key(text)]} and {text}, taken as one value since they are one number"]
+    labels, notes = plain_labels(cells), list[str]()
     classes, by_key = sorted(set(labels.values())), dict[str, Label]()
     for label in classes:
         other = by_key.setdefault(label_key(label), label)
@@ -203,13 +195,10 @@ def duplicate_lines(found: Duplicates) -> list[str]:
 
 def why_positive(label: Label, share: float) -> list[str]:
     """Why a class of nearly balanced ones is the positive class, if that was not stated."""
-    if share < _NEARLY_BALANCED:
-        return []
     reason = "both are equally common, and it is the last in order" if share == 0.5 else "it is the rarer one"
-    return [
-        f"the classes are nearly balanced: {label} ({100.0 * share:.3g} % of rows) is the positive class because "
-        f"{reason}; use --positive to choose the other one"
-    ]
+    chosen = f"{label} ({100.0 * share:.3g} % of rows) is the positive class because {reason}"
+    said = f"the classes are nearly balanced: {chosen}; use --positive to choose the other one"
+    return [] if share < _NEARLY_BALANCED else [said]
 
 
 def _distinct(cells: pd.Series, target: str) -> Iterable[object]:
@@ -239,6 +228,13 @@ def model_of(model: FittedModel | str | Path) -> FittedModel:
     return model
 
 
+def input_columns(model: FittedModel) -> list[str]:
+    """The columns that a model decides by; empty if it does not know their names."""
+    columns = getattr(model, "columns_", None)
+    names = getattr(model, "feature_names_in_", ()) if columns is None else [column.name for column in columns]
+    return [str(name) for name in names]
+
+
 def target_of(target: str | None, model: FittedModel, source: Source) -> str:
     """The target column: the one named, or that of training."""
     known: str | None = getattr(model, "target_name_", None)
@@ -246,10 +242,8 @@ def target_of(target: str | None, model: FittedModel, source: Source) -> str:
     if name is None:
         raise InvalidParameter("this model does not know its target column; name it with target=.", parameter="target")
     check_column(name, source.columns, "the target", source.name)
-    columns = getattr(model, "columns_", None)
-    inputs = getattr(model, "feature_names_in_", ()) if columns is None else [column.name for column in columns]
     got = f"got {name}; that of training was {known}." if known else f"got {name}."
-    require_input(name not in inputs, f"the target must not be a column that the model decides by: {got}")
+    require_input(name not in input_columns(model), f"the target must not be a column that the model decides by: {got}")
     return name
 
 
@@ -307,12 +301,8 @@ def audit_probabilities(frame: pd.DataFrame, column: str, is_labelled: Bools) ->
 def weight_notes(model: FittedModel, weight: str | None) -> list[str]:
     """What to say where a model learnt from rows of unequal weight and these count once each."""
     name = getattr(model, "weight_name_", None)
-    if weight is not None or name is None:
-        return []
-    return [
-        f"the model learnt from rows counted by {name}, and these count once each, so that its probabilities are of "
-        f"other rows: name the column {name} as their weight"
-    ]
+    counted = f"the model learnt from rows counted by {name}, and these count once each"
+    return [] if weight is not None or name is None else [f"{counted}: name the column {name} as their weight"]
 
 
 def times_of(cells: pd.Series, name: str) -> Array:
@@ -352,8 +342,6 @@ def group_columns(groups: str | Sequence[str] | None, source: Source, target: st
     for name in names:
         check_column(name, source.columns, "groups", source.name)
         require_input(name != target, f"groups must not be the target: got {name}.", "groups")
-    most = f"groups must be at most {_MOST_GROUP_COLUMNS} columns: got {len(names)}."
-    require(len(names) <= _MOST_GROUP_COLUMNS, most, "groups")
     return names
 
 

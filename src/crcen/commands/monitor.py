@@ -3,8 +3,10 @@
 import base64
 import math
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,21 +19,22 @@ from crcen._support.progress import logged
 from crcen._support.text import listed
 from crcen._support.values import Values, attributes, json_value
 from crcen.commands import inputs
-from crcen.commands.declare import DeclaredWatch, declaration_of_model
+from crcen.commands.certify import Declaration, declaration_of_model
 from crcen.commands.inputs import Data, FittedModel, Label, check, is_share, require, require_input
-from crcen.commands.prices import Costs, Weighting
-from crcen.commands.results import model_digest, note_lines, read_state, state_lock, write_state
-from crcen.commands.rules import RowRule, rule_of
+from crcen.commands.results import Sequences, model_digest, note_lines, read_state, state_lock, write_state
+from crcen.commands.rules import Costs, RowRule, Weighting, rule_of
 from crcen.commands.scoring import Hashes, Judging, ScoredTable
 from crcen.decisions.drift import DriftAlarm, MonitorReading
 from crcen.report.checks import selection_of
 from crcen.report.page import asset, rendered
 from crcen.tables.profile import Difference
+from crcen.theory.criteria import Criterion
 from crcen.theory.intervals import UNKNOWN, Interval, normal_interval
 from crcen.theory.limits import FALSE_ALARM_RATE, WATCHED_COLUMNS_PART
 from crcen.theory.metrics import ExpectedShares, expected_shares
 from crcen.theory.price import sigmoid
-from crcen.theory.rows import Array, Index, Shown
+from crcen.theory.rows import Array, Index, ShownInOneLine
+from crcen.theory.sequential import ConfidenceSequence
 
 _STATE = ("crcen watch", 6)  # format and version
 # Calls whose results are kept, and labelled rows whose hashes are; the evidence itself needs only sums.
@@ -40,10 +43,11 @@ _MOST_CALLS, _MOST_HASHES = 400, 1_000_000
 _MOST_TWINS = 0.05
 _LOCK_SECONDS = 120.0  # that a call waits for another one that writes the same state
 _SHOWN_CALLS = 60  # on the page
+_ALL, _OTHERS, _MOST_GROUPS = "all rows", "all others", 20  # groups of declared criteria
 
 
 @dataclass(frozen=True, eq=False)
-class ExpectedFigures(Shown):
+class ExpectedFigures:
     """What decisions are expected to result in, if the probabilities are right: of the positive class, or of all."""
 
     labels: tuple[Label, ...]
@@ -70,8 +74,8 @@ class ExpectedFigures(Shown):
         return {**own, "cost_per_1000": self.cost_per_1000.to_dict(), "classes": by_class}
 
 
-@dataclass(frozen=True, eq=False)
-class TableWatch(Shown):
+@dataclass(frozen=True, eq=False, repr=False)
+class TableWatch(ShownInOneLine):
     """The result of one call of a watch; prints itself."""
 
     data: str
@@ -107,10 +111,6 @@ class TableWatch(Shown):
             "drift_alarms": [{**json_value(one), "sentence": str(one)} for one in self.alarms],
             **attributes(self, "labels=reading false_alarm_rate declared notes state=path page"),
         }
-
-    def __repr__(self) -> str:
-        word = "alarm" if self.is_alarm else "quiet"
-        return f"<TableWatch {word}: call {self.call}, {self.n_rows:,} rows, {self.n_labelled:,} with labels>"
 
     def __str__(self) -> str:
         lines = ["ALARM" if self.is_alarm else "Quiet"]
@@ -230,12 +230,9 @@ def monitor_table(
         Name of these rows in the record, such as "2024-05"; by default the name of the file.
     audit_probability : str, optional
         As in `crcen.evaluate_table`; rows count relative to the smallest probability of the first call.
-    delay : int, optional
-        Cohorts that must pass before the labels of one are counted, if labels of one class come later; of a new watch.
-    cohort : str, optional
-        With ``delay``: column with the day in which each row was scored, as a date, or the number of its week.
-    now : date, int or str, optional
-        With ``delay``: the present cohort; by default the latest in the table.
+    delay, cohort, now : int, str, and date, int or str, optional
+        Cohorts that must pass before the labels of one are counted, if labels of one class come later; the column with
+        the day in which each row was scored, or the number of its week; the present cohort, default the latest.
     false_alarm_rate : float, default=0.05
         Probability of any false alarm over all calls if nothing changes, half of it for columns; of a new watch.
     declaration : str or Path, optional
@@ -261,15 +258,14 @@ def monitor_table(
         judging.groups.extend(inputs.group_columns(stated.content["groups"], source, judging.target))
     no_labels = f"{' and '.join(judging.roles)} must go with labels: {source.name} has no target column."
     require(judging.target is not None or not judging.roles, no_labels, *judging.roles)
-    if state is not None:  # before the rows are scored, so that a wrong state is reported at once
-        MonitorState.of(state, fitted, float(rate), delay).check_cohorts(delay, cohort, now)
+    begin = partial(MonitorState.of, state, fitted, float(rate), delay, cohort, now)
+    begin()  # before the rows are scored, so that a wrong state is reported at once
     scored = judging.score(verbose, keeps_hashes=True)
     actions, _ = rule.decide(scored.p)
     n_alarms, cohorts = int(rule.alarms(actions).sum()), _cohorts_of(scored)
     own = {"sample_weight": scored.amounts("weight"), "clusters": scored.clusters, "cohort": cohorts}
     with state_lock(state, _LOCK_SECONDS):
-        kept = MonitorState.of(state, fitted, float(rate), delay)
-        kept.check_cohorts(delay, cohort, now)
+        kept = begin()
         hashes = scored.watch.hashes(scored.y, scored.p)
         known, notes = scored.is_labelled, list[str]()
         rows = np.flatnonzero(known)
@@ -397,6 +393,82 @@ def _cohorts_of(scored: ScoredTable) -> NDArray[np.generic] | None:
 
 
 @dataclass
+class DeclaredWatch:
+    """Running tests of declared thresholds by criterion and group, and sentences on those that are ``broken``.
+
+    α = (1 − confidence) / criteria with a threshold, over the whole stream; with groups, half of it for all rows and
+    1/(2j(j + 1)) for the j-th group.
+    """
+
+    declared: Declaration
+    costs: Array
+    tests: dict[str, Sequences] = field(default_factory=dict)
+    broken: list[str] = field(default_factory=list)
+
+    @classmethod
+    def from_state(cls, declared: Declaration, costs: Array, state: Values | None) -> "DeclaredWatch":
+        """With the tests of earlier calls, if there are any."""
+        if state is None:
+            return cls(declared, costs)
+        other = "this watch was begun with another declaration: begin a new one."
+        require_input(state["digest"] == declared.digest, other)
+        tests = {text: Sequences.from_state(groups) for text, groups in state["tests"].items()}
+        return cls(declared, costs, tests, state["broken"])
+
+    def state(self) -> Values:
+        """Plain values that `from_state` takes."""
+        tests = {text: groups.state() for text, groups in self.tests.items()}
+        return {"digest": self.declared.digest, "tests": tests, "broken": self.broken}
+
+    def add(self, y: Index, actions: Index, groups: Mapping[str, NDArray[np.object_]]) -> None:
+        """Add labelled rows with their decisions and groups."""
+        for one in self.declared.criteria:
+            if not one.has_threshold:
+                continue
+            ends, values, among = (0.0, 1.0), (y == actions).astype(np.float64), np.ones(len(y), dtype=np.bool_)
+            if one.metric == "cost":
+                ends, values = (float(self.costs.min()), float(self.costs.max())), self.costs[y, actions]
+            else:
+                among = (y if one.metric == "recall" else actions) == one.column
+            tests = self.tests.setdefault(one.text, Sequences())
+            tests.put(_ALL, values[among], *ends)
+            for column, names in groups.items():
+                for name in dict.fromkeys(names):
+                    key = f"{column} = {name}"
+                    if key not in tests and sum(other.startswith(f"{column} = ") for other in tests) >= _MOST_GROUPS:
+                        key = f"{column} = {_OTHERS}"
+                    tests.put(key, values[among & (names == name)], *ends)
+            self._judge(one, tests)
+
+    def _judge(self, one: Criterion, tests: Mapping[str, ConfidenceSequence]) -> None:
+        stated = self.declared.content
+        alpha = (1.0 - stated["confidence"]) / sum(other.has_threshold for other in self.declared.criteria)
+        alpha *= 0.5 if stated["groups"] else 1.0
+        for number, (key, test) in enumerate(tests.items()):
+            level = alpha / (number * (number + 1) or 1)
+            mean = min(max(one.threshold, test.low), test.high)
+            side = 1 if one.metric == "cost" else -1
+            start = f"{one.text} no longer holds in {key}: "
+            is_known = any(text.startswith(start) for text in self.broken)
+            if not is_known and test.n_values and test.log_capital(mean, side) >= math.log(1.0 / level):
+                self.broken.append(f"{start}{test.mean * one.per:.4g} on {test.n_values:,} rows that count")
+
+    def results(self, n_differences: int, n_drifts: int) -> list[Values]:
+        """Each declared criterion with its state; the key equation and drift are those of the watch itself."""
+        found = []
+        for one in self.declared.criteria:
+            test = self.tests.get(one.text, Sequences()).get(_ALL)
+            alarms = [text for text in self.broken if text.startswith(f"{one.text} no longer")]
+            own = {"key equation": n_drifts, "drift": n_differences}.get(one.metric, len(alarms))
+            verdict = "not watched" if one.metric == "groups" else "no longer holds" if own else "no alarm"
+            estimate, rows = (None, 0) if test is None else (json_value(test.mean * one.per), test.n_values)
+            found.append(
+                {"criterion": one.text, "verdict": verdict, "estimate": estimate, "rows": rows, "alarms": alarms}
+            )
+        return found
+
+
+@dataclass
 class MonitorState:
     """What is kept between calls."""
 
@@ -408,32 +480,37 @@ class MonitorState:
     declared: Values | None = None  # running tests of declared criteria
 
     @classmethod
-    def of(cls, state: str | Path | None, model: FittedModel, rate: float, delay: int | None) -> "MonitorState":
+    def of(
+        cls,
+        state: str | Path | None,
+        model: FittedModel,
+        rate: float,
+        delay: int | None,
+        cohort: str | None,
+        now: date | int | str | None,
+    ) -> "MonitorState":
         """The state in a file, or one before any row: labels are compared with rows held out of training, if any."""
         if state is None or not Path(state).exists():
             monitor = KeyEquationMonitor(model, false_alarm_rate=(1.0 - WATCHED_COLUMNS_PART) * rate, delay=delay)
             if (sums := getattr(model, "held_out_sums_", None)) is not None:
                 monitor.use_reference(sums)
-            return cls(model_digest(model), rate, monitor)
-        found = read_state(state, _STATE, "watch")
-        other = f"{state} is the watch of another model: after a new fit begin a new one, with another name."
-        require_input(found["model"] == model_digest(model), other)
-        begun = found["false_alarm_rate"]
-        same = f"false_alarm_rate must not change in a watch that was started with {begun:g}: got {rate:g}."
-        require(rate in (FALSE_ALARM_RATE, begun), same, "false_alarm_rate")
-        monitor = KeyEquationMonitor.from_state(found.pop("labels"), model)
-        return cls(**found, monitor=monitor)
-
-    def check_cohorts(self, delay: int | None, cohort: str | None, now: date | int | str | None) -> None:
-        """Reject a delay without cohorts, cohorts without a delay, and another delay than that of the watch."""
-        own = self.monitor.delay
-        begun = "without a delay" if own is None else f"with a delay of {own}"
-        other = f"delay must not change in a watch that was started {begun}: got {delay}."
-        require(delay is None or delay == own, other, "delay")
+            kept = cls(model_digest(model), rate, monitor)
+        else:
+            found = read_state(state, _STATE, "watch")
+            other = f"{state} is the watch of another model: after a new fit begin a new one, with another name."
+            require_input(found["model"] == model_digest(model), other)
+            monitor = KeyEquationMonitor.from_state(found.pop("labels"), model)
+            kept = cls(**found, monitor=monitor)
+        begun = {"false_alarm_rate": kept.false_alarm_rate, "delay": kept.monitor.delay}
+        for name, given in {"false_alarm_rate": None if rate == FALSE_ALARM_RATE else rate, "delay": delay}.items():
+            started = "none" if begun[name] is None else begun[name]
+            same = f"{name} must not change in a watch that was started with {started}: got {given}."
+            require(given is None or given == begun[name], same, name)
         needed = "cohort must name the column of days or weeks, since this watch holds labels back."
-        require(own is None or cohort is not None, needed, "cohort")
+        require(begun["delay"] is None or cohort is not None, needed, "cohort")
         alone = "cohort= and now= need delay=, which says how long labels are held back."
-        require(own is not None or (cohort is None and now is None), alone, "cohort", "now", "delay")
+        require(begun["delay"] is not None or cohort is now is None, alone, "cohort", "now", "delay")
+        return kept
 
     def add(self, call: Values, hashes: Hashes) -> None:
         """Add the result of a call; the hashes of the oldest rows are dropped beyond a million."""

@@ -8,11 +8,9 @@ import numpy as np
 
 from crcen import InvalidParameter, ReadOptions
 from crcen._support.progress import logged
-from crcen._support.values import Values
 from crcen.commands.inputs import Data, FittedModel, Label, check, require
-from crcen.commands.prices import Costs, Weighting
 from crcen.commands.results import Result
-from crcen.commands.rules import AUDIT_RULES, ClassShares, Prevalence, RowRule
+from crcen.commands.rules import AUDIT_RULES, ClassShares, Costs, Prevalence, RowRule, Weighting
 from crcen.commands.scoring import Judging
 from crcen.theory import criteria
 from crcen.theory.intervals import LEVEL
@@ -120,10 +118,8 @@ def plan_table(
         Width of the interval of the cost per 1,000 rows.
     power, level, confidence : float
         Probability of reaching the goal; level of the test of drift; confidence of the bound and of the interval.
-    audit_rule : "neyman" or "uniform", default="neyman"
-        How audits are drawn, as in `crcen.predict_table`.
-    random_state : int, default=0
-        Seed of the simulation of audits.
+    audit_rule, random_state : "neyman" or "uniform", and int
+        How audits are drawn, as in `crcen.predict_table`; seed of their simulation.
     """
     require(audit_rule in AUDIT_RULES, f"audit_rule must be neyman or uniform: got {audit_rule!r}.", "audit_rule")
     asked = {"drift": drift, "recall_bound": recall_bound, "cost_width": cost_width}
@@ -185,12 +181,11 @@ def plan_table(
     )
 
 
-def _for_recall(p: Array, actions: Index, k: int, bound: float, *, confidence: float, power: float) -> float:
+def _for_recall(p: Array, actions: Index, k: int, bound: float, **chances: float) -> float:
     """Labelled rows for a bound on the recall of a class; infinite if its expected recall is not above the bound."""
     recall = expected_shares(p[:, k], actions == k).recall.value
     if not bound < recall <= 1.0:
         return math.inf
-    chances: Values = {"confidence": confidence, "power": power}
     try:
         return criteria.labels_for_recall_bound(bound, recall, float(p[:, k].mean()), **chances)
     except InvalidParameter:  # too near to the bound

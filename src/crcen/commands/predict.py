@@ -17,9 +17,8 @@ from crcen._support.text import plural
 from crcen._support.values import Values, attributes
 from crcen.commands import inputs, rules
 from crcen.commands.inputs import Data, FittedModel, Label, Source, check, require, require_input
-from crcen.commands.prices import Costs, Weighting, price_values
 from crcen.commands.results import Result, note_lines
-from crcen.commands.rules import AUDIT_COLUMNS, AUDIT_RULES, ClassShares, Prevalence, ReviewPrices, RowRule
+from crcen.commands.rules import AUDIT_COLUMNS, ClassShares, Costs, Prevalence, ReviewPrices, RowRule, Weighting
 from crcen.commands.scoring import CHUNK_ROWS, Chunks, Judging, RowWatch, model_rows, scored_chunks, unlike_lines
 from crcen.decisions.expense_curve import ChosenWeighting
 from crcen.tables.databases import is_database
@@ -34,7 +33,7 @@ from crcen.theory.rows import Array, DataFrame, Estimator, Index
 _LONGEST = 60  # characters of a label in the name of its column
 # Without a positive class: the column that says what reasons are for.
 _REASONS_FOR = "reasons_for"
-_MOST_REASONS, _MOST_BACKGROUND = 100, 100_000
+_MOST_REASONS = 100
 
 
 class RowReasons(Result):
@@ -45,20 +44,13 @@ class RowReasons(Result):
 
     keys = "rows=n_rows base_log_odds=base standard_error"
 
-    def __init__(self, model: FittedModel, number: int, background: Data | None, read: ReadOptions | None) -> None:
+    def __init__(self, model: FittedModel, number: int) -> None:
         is_right = isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= _MOST_REASONS
         check("reasons", number, is_right, f"be a whole number from 0 to {_MOST_REASONS}")
-        alone = "background must go with reasons=, which states how many."
-        require(number or background is None, alone, "background", "reasons")
         has_reasons = hasattr(model, "reasons") or not number
         require(has_reasons, f"a {type(model).__name__} gives no reasons; models that crcen fit writes do.")
         self.model: Estimator = model
-        self.number, self.positive, self.background = number, model.weighting_.positive, None
-        if background is not None:
-            frame = inputs.source_of(background, read, model, is_strict=False).read()
-            if len(frame) > _MOST_BACKGROUND:
-                frame = frame.sample(_MOST_BACKGROUND, random_state=0)
-            self.background = model_rows(model, frame, set())
+        self.number, self.positive = number, model.weighting_.positive
         first = [_REASONS_FOR] if number and self.positive is None else []
         self.names = [*first, *(f"reason_{i + 1}" for i in range(number))]
         self.n_rows, self.standard_error, self.base = 0, 0.0, math.nan
@@ -74,7 +66,7 @@ class RowReasons(Result):
         of = {}
         if self.positive is None:  # of another action than a class the most probable class is explained
             of["classes"] = self.model.classes_[np.where(chosen < p.shape[1], chosen, p.argmax(axis=1))]
-        reasons = self.model.reasons(model_rows(self.model, chunk[rows], ignored), background=self.background, **of)
+        reasons = self.model.reasons(model_rows(self.model, chunk[rows], ignored), **of)
         self.n_rows += len(reasons)
         self.standard_error = max(self.standard_error, reasons.standard_error)
         if self.positive is None:
@@ -125,7 +117,7 @@ class TablePredictions(Result):
         return {
             **attributes(self, "rows=n_rows alarms=n_alarms decided expected expected_cost expected_catches"),
             "expected_false_alarms": self.n_alarms - self.expected_catches,
-            "price": price_values(self.price, self.labels),
+            "price": rules.price_values(self.price, self.labels),
             **attributes(self, "goal chosen review prevalence=shares audit=audits notes unlike reasons path"),
         }
 
@@ -189,7 +181,6 @@ def predict_table(
     safe_csv: bool = False,
     append: bool = False,
     reasons: int = 0,
-    background: Data | None = None,
     chunk_rows: int = CHUNK_ROWS,
     read: ReadOptions | None = None,
     verbose: int = 0,
@@ -210,9 +201,8 @@ def predict_table(
     weighting : Budget, CostRatio, Lam, Alpha, "balanced", float, dict, Capacity, RecallAtLeast or PrecisionAtLeast
         Another price than that of training, or a goal that is met on these rows as their probabilities expect it, or
         on ``held_out``; probabilities do not change. A dict has a weight for each class.
-    held_out : data frame, str or Path, optional
+    held_out, time : data frame, str or Path, and str, optional
         Labelled rows that the model did not see, on which the price of a goal is chosen; a guarantee needs them.
-    time : str, optional
         Column of dates, for ``Capacity(20, per="day")``.
     prevalence : float, dict of label to share, or "auto", optional
         Class shares of these rows if they differ from training (a number: of positives), to which probabilities are
@@ -227,8 +217,6 @@ def predict_table(
     clusters : str, optional
         Column of rows that belong together, also in ``held_out``: the comparison with training rows, the interval of
         ``prevalence="auto"`` and guarantees allow for it. Answers do not change.
-    random_state : int, default=0
-        Seed of the draws: the same seed and row give the same draw.
     id, all_columns : str or list of str, and bool
         Columns to copy, or all of them; by default rows are numbered from 1 in a column ``row``.
     sort : bool, default=False
@@ -238,10 +226,8 @@ def predict_table(
     reasons : int, default=0
         Columns ``reason_1`` and so on: for each alarm the columns that raised or lowered its log-odds most; for more
         than two classes for every row, with ``reasons_for``: the decided class rather than the likeliest other one.
-    background : data frame, str or Path, optional
-        Rows that reasons compare alarms with; by default typical rows of the model.
-    chunk_rows : int, default=50,000
-        Rows at a time.
+    random_state, chunk_rows : int
+        Seed of the draws: the same seed and row give the same draw; rows at a time.
     """
     chunk_rows = check_whole_number(chunk_rows, "chunk_rows", 1)
     if out is not None and not is_database(out):
@@ -258,10 +244,10 @@ def predict_table(
     how: Values = {"review": review, "cost_column": cost_column, "alarm_cost": alarm_cost, "time": time}
     judging = Judging.of(model, data, read, weighting, costs, roles={"clusters": clusters}, **how)
     source, rule = judging.source, rules.with_default(judging.rule, default_action)
-    shares, why = ClassShares.of(prevalence, model), RowReasons(model, reasons, background, read)
+    shares, why = ClassShares.of(prevalence, model), RowReasons(model, reasons)
     names, target = answer_columns(rule), str(getattr(model, "target_name_", ""))
     is_audited = audit is not None
-    is_rule = audit_rule in AUDIT_RULES and (is_audited or audit_rule == "neyman")
+    is_rule = audit_rule in rules.AUDIT_RULES and (is_audited or audit_rule == "neyman")
     check("audit_rule", audit_rule, is_rule, "be neyman or uniform, and go with audit=", "audit")
     require(is_audited or default_action is None, "default_action must go with audit=.", "default_action", "audit")
     ids = _copied(id, all_columns, source, (*names, *why.names, *(AUDIT_COLUMNS if is_audited else ())))
@@ -370,9 +356,7 @@ def _chosen_on(
     scored, name, column = judging.score(verbose, recognises=True), judging.source.name, model.weighting_.positive
     known = scored.is_labelled
     positive = scored.y[known] == column
-    among = f"{int(positive.sum())} of {model.classes_[column]} among {plural(len(positive), 'labelled row')}"
-    is_mixed = positive.any() and not positive.all()
-    require_input(is_mixed, f"held_out needs rows of both classes: {name} has {among}.")
+    require_input(positive.any() and not positive.all(), f"held_out needs rows of both classes: {name} lacks one.")
     recognition = scored.watch.recognition(is_labelled=known)
     chosen = rules.chosen_price(goal, positive, scored.p[known][:, column], None, recognition, name, scored.clusters)
     return chosen, [f"held-out rows of {name}: {note}" for note in (recognition.notes if recognition else ())]

@@ -61,20 +61,22 @@ def json_text(content: Mapping[str, object]) -> str:
     return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def read_json(path: str | Path, form: str, version: int | None, what: str) -> Values:
-    """The content of a file of a format; an error states what the file should have been."""
+def read_bytes(path: str | Path) -> bytes:
+    """The content of a file; an error states why it cannot be read."""
     try:
-        content = json.loads(Path(path).read_bytes(), parse_constant=reject_constant)
+        return Path(path).read_bytes()
     except OSError as error:
-        raise InvalidInput(f"{path}, {what}, cannot be read: {error.strerror}.") from error
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"{path} is not {what}, since it is no JSON: name another file.") from error
-    if not isinstance(content, dict) or content.get("format") != form:
-        raise InvalidInput(f"{path} is not {what}: name another file.")
-    if content.get("version") != version:
-        raise InvalidInput(
-            f"{path} is not {what} of version {version}, which this crcen reads: it has {content.get('version')!r}."
-        )
+        raise InvalidInput(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def read_json(path: str | Path, form: str, version: int | None, what: str) -> Values:
+    """The content of a file of a format and version; an error states what the file should have been."""
+    try:
+        content = json.loads(read_bytes(path), parse_constant=reject_constant)
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict) or (content.get("format"), content.get("version")) != (form, version):
+        raise InvalidInput(f"{path} is not {what} that this version of crcen reads: name another file.")
     return content
 
 
@@ -85,11 +87,7 @@ def reject_constant(name: str) -> None:
 
 def file_digest(path: str | Path) -> str:
     """SHA-256 of a file."""
-    try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be read: {error.strerror}.") from error
+    return hashlib.sha256(read_bytes(path)).hexdigest()
 
 
 def model_digest(model: FittedModel) -> str:
@@ -121,9 +119,7 @@ class Sequences(dict[str, ConfidenceSequence]):
     @classmethod
     def from_state(cls, state: Values) -> "Sequences":
         """The sequences of a state."""
-        found = cls()
-        for name, (low, high, values, counts) in state.items():
-            found[name] = replace(
-                ConfidenceSequence(low, high).add(values), counts=np.asarray(counts, dtype=np.float64)
-            )
-        return found
+        return cls(
+            (name, replace(ConfidenceSequence(low, high).add(values), counts=np.array(counts, dtype=np.float64)))
+            for name, (low, high, values, counts) in state.items()
+        )

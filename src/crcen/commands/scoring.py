@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import pandas as pd
@@ -17,8 +17,7 @@ from crcen._support.text import listed, missing_columns, plural
 from crcen._support.values import Values
 from crcen.commands import inputs
 from crcen.commands.inputs import Data, FittedModel, Source, require, require_input
-from crcen.commands.prices import Costs, Weighting
-from crcen.commands.rules import AuditedRows, ClassShares, Prevalence, RowRule, rule_of
+from crcen.commands.rules import AuditedRows, ClassShares, Costs, Prevalence, RowRule, ShiftedModel, Weighting, rule_of
 from crcen.commands.split import was_stratified
 from crcen.report.checks import selection_of
 from crcen.tables.cells import ColumnCells, TableCells
@@ -43,10 +42,7 @@ _KINDS = {
 
 def model_rows(model: FittedModel, frame: pd.DataFrame, ignored: set[str]) -> pd.DataFrame | Array:
     """The columns of a table that a model takes, of a type that it takes; one sentence if columns are missing."""
-    names = getattr(model, "feature_names_in_", None)
-    if isinstance(model, TableClassifier):
-        names = [column.name for column in model.columns_]
-    names = [name for name in frame.columns if name not in ignored] if names is None else list(names)
+    names = inputs.input_columns(model) or [name for name in frame.columns if name not in ignored]
     absent = [name for name in names if name not in frame.columns]
     if absent:
         raise missing_columns(absent, len(names), frame.columns)
@@ -147,6 +143,12 @@ class RowWatch:
             return tuple(self._rows.differences(error_rate=error_rate))
         threshold = math.log(price.threshold) - math.log1p(-price.threshold)
         return tuple(self._rows.differences(n_alarms, threshold, error_rate))
+
+    def reject_training_rows(self, need: str) -> None:
+        """Raise an error that states the need if the rows are training rows."""
+        found = self.recognition()
+        if found is not None and found.status == "seen":
+            raise InvalidInput(f"{need}: {found.measured}.")
 
     def recognition(self, numbers: Index | None = None, is_labelled: Bools | None = None) -> Recognition | None:
         """Whether (labelled) rows are training rows, and whether that depends on the class; None if it is unknown."""
@@ -353,7 +355,7 @@ class Judging:
         only = f"{name} has only {labels[y[0]]} in {target}."
         require_input(len(np.unique(y)) > 1, f"{needed}: {only}")
         shares = ClassShares.of(prevalence, self.model, scored.p, own)
-        model = self.model if shares is None else shares.applied_to(self.model)
+        model = self.model if shares is None else cast("FittedModel", ShiftedModel(self.model, shares))
         p, weights = scored.p if shares is None else shares.moved(scored.p), scored.weights
         notes = []
         if not known.all():

@@ -228,11 +228,7 @@ def _survey(name: str, chunks: Iterable[pd.DataFrame], target: str, other: str |
             is_coarse = are_coarse(compared, partial(_hashes, chunk))
         hashes.append(_hashes(chunk.drop(columns=skipped)))
     code = np.concatenate(codes) if codes else np.empty(0, dtype=np.int8)
-    require_input((code >= 0).any(), f"{name} has no row with a value of {target}.")
-    n_missing = int((code < 0).sum())
-    rest = f"; in {plural(n_missing, 'other row')} it is missing" if n_missing else ""
-    one_value = f"the target {target} must have at least two different values: got one, {', '.join(found)}{rest}."
-    require_input(len(found) >= 2, one_value)
+    inputs.class_labels(found, target, None, name, int((code < 0).sum()))
     code = np.where(code < 0, len(found), code).astype(np.int8)
     cells = pd.concat(others, ignore_index=True) if other else pd.Series(dtype=object)
     return _Survey(code, list(found), np.concatenate(hashes), is_coarse, cells)
@@ -276,10 +272,7 @@ def _drawn(
         for code in range(len(labels) + 1):
             rows = np.flatnonzero(codes == code)
             n = round(test * len(rows))
-            if code < len(labels):
-                each = f"the target {target} needs at least 2 rows of each value, one for each file"
-                require_input(len(rows) >= 2, f"{each}: got 1 of {labels[code]}.")
-                n = min(max(n, 1), len(rows) - 1)
+            n = min(max(n, 1), len(rows) - 1) if code < len(labels) else n
             is_test[rng.choice(rows, n, replace=False)] = True
         return is_test, f"at random, {_percent(is_test)} test rows, each value of {target} in the same share"
     members, names = pd.factorize(survey.cells, use_na_sentinel=False)
@@ -304,8 +297,6 @@ def _latest(cells: pd.Series, test: float, time: str) -> tuple[Bools, str]:
     when = inputs.times_of(cells, time)
     order = np.sort(when)
     is_test = when >= order[min(len(order) - 1, round((1.0 - test) * len(order)))]
-    same = f"time must have different values: {time} puts all these rows at one moment."
-    require_input(not is_test.all(), same, "time")
     return is_test, f"by {time}, the latest {_percent(is_test)} are test rows"
 
 

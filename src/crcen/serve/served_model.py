@@ -19,9 +19,8 @@ from crcen import CostMatrix, CrcenError, InvalidInput, InvalidParameter, ReadOp
 from crcen._support.text import closest, listed, plural
 from crcen._support.values import json_value
 from crcen.commands.inputs import require, require_input
-from crcen.commands.prices import costs_from, weights_by_label
 from crcen.commands.results import reject_constant
-from crcen.commands.rules import RowRule, with_default
+from crcen.commands.rules import RowRule, costs_from, weights_by_label, with_default
 from crcen.tables.reading import open_table
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.price import Goal, Price, sigmoid
