@@ -104,11 +104,21 @@ def test_nothing_is_written_over_what_is_read(refusal, folder, tmp_path):
         ["fit", train, "--target", "bad", "--quick", "--out", train],
         ["predict", model, test, "--out", test],
         ["predict", model, test, "--out", link],
+        ["predict", model, train, test, "--out", test],
+        ["predict", model, tmp_path / "t*.csv", "--out", test],
+        ["predict", model, test, "--costs", train, "--out", train],
         ["report", model, test, "--out", test],
         ["report", model, test, "--out", model],
         ["export", model, "--onnx", model],
     ):
         assert "it is the file that is read; give another name" in refusal(*arguments)
+    page = tmp_path / "page.html"
+    for arguments, both in (
+        (["fit", train, "--target", "bad", "--out", page, "--report", page], "--out and --report"),
+        (["fit", train, "--target", "bad", "--onnx", page, "--report", page], "--onnx and --report"),
+        (["monitor", model, test, "--state", page, "--page", page], "--state and --page"),
+    ):
+        assert f"{both} must be two files: got {page} twice" in refusal(*arguments)
     for name, content in before.items():
         assert (tmp_path / name).read_bytes() == content
 

@@ -304,7 +304,7 @@ def test_from_a_declaration_to_a_verified_certificate(answer, printed, refusal, 
     assert {part["group"] for part in found["criteria"][0]["groups"]} == {"north", "south"}
     assert json.loads(certificate.read_text()) == found
     together = ("--model", model, "--data", test, "--public-key", f"{key}.pub", "--declaration", declaration)
-    assert "verdict is fail" in printed("verify", certificate, *together)
+    assert "verdict is fail" in printed("verify", certificate, *together, "--page", page)
     assert answer("verify", certificate, "--data", rows, codes=[1])["valid"] is False
     certificate.write_text(certificate.read_text().replace('"pass"', '"fail"', 1))
     assert answer("verify", certificate, codes=[1])["valid"] is False

@@ -158,6 +158,8 @@ def test_what_cannot_be_compared_is_refused_and_nothing_is_written(tmp_path):
             compared(table, state=state, **more)
         assert (state.read_text() if state.exists() else None) == before
 
+    with pytest.raises(crcen.InvalidParameter, match="target must name the column with the labels"):
+        crcen.compare_models(None, None, frame, **OPTIONS[2])
     refused("needs a price", weighting=None)
     for by_counts in ("balanced", crcen.Alpha(2)):
         refused("needs the class counts", weighting=by_counts)
@@ -168,12 +170,17 @@ def test_what_cannot_be_compared_is_refused_and_nothing_is_written(tmp_path):
     refused("or the columns probability_old= and probability_new=", probability_old=None)
     refused("needs two models", probability_old=None, probability_new=None)
     refused("confidence must be", confidence=1.0)
+    many = {f"g{i}": 1 for i in range(51)}
+    refused("at most 50 columns: got 51", frame.assign(**many), groups=[*many])
     refused("no row with a value", frame.assign(state=None))
     compared(frame, state=state)
     refused("already part of this comparison")
     grades = scored(200, 8).round(1)  # an input of a model names groups
     compared(grades, state=state, groups="old_worn")
     refused("already part of this comparison", grades)
+    for batch in range(9):
+        compared(scored(20, 10 + batch).assign(day=[f"{batch}-{i}" for i in range(20)]), state=state, groups="day")
+    refused("all calls together", scored(20, 9).assign(day=[f"last {i}" for i in range(20)]), groups="day")
     refused("another price", scored(200, 7), weighting=Budget(5))
     refused("another old model", scored(200, 7), probability_old="old_ok")
     state.write_text(state.read_text().replace('"rows": ', '"rows": 1'))

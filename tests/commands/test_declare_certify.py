@@ -5,6 +5,7 @@ import json
 import re
 import tomllib
 from dataclasses import replace
+from unittest.mock import Mock
 
 import jsonschema
 import numpy as np
@@ -14,6 +15,7 @@ from scipy.stats import binomtest
 
 import crcen
 from crcen._support.files import exclusive_lock
+from crcen.commands import certify
 from crcen.commands.certify import generate_key, read_declaration
 from crcen.commands.monitor import DeclaredWatch
 from crcen.report.page import certificate_schema
@@ -143,15 +145,20 @@ def test_a_second_certification_needs_again_and_states_it(declared, files, model
     (declared.parent / "declaration.certifications.json").write_text("{}")
     with pytest.raises(crcen.InvalidInput, match="is not a record of earlier certifications"):
         certified(declared, files, model_file, again=True)
+    record_file.write_text('{"format": "crcen certifications", "certifications": [1]}')
+    with pytest.raises(crcen.InvalidInput, match="is damaged"):
+        certified(declared, files, model_file, again=True)
 
 
 def test_verify_accepts_what_belongs_together_and_finds_every_changed_byte(declared, files, model_file, tmp_path):
     certified(declared, files, model_file, sign=files / "key.pem")
     path = declared.parent / "certificate.json"
     whole = {"model": model_file, "data": files / "test.csv", "public_key": files / "key.pem.pub"}
-    found = crcen.verify(path, declaration=declared, **whole)
-    assert found.is_valid
-    assert found.verdict == "fail"
+    page = declared.parent / "certificate.html"
+    found = crcen.verify(path, declaration=declared, page=page, **whole)
+    assert (found.is_valid, found.verdict) == (True, "fail")
+    page.write_text(page.read_text().replace("0", "1", 1))
+    assert not crcen.verify(path, page=page).is_valid
     raw, rng = path.read_bytes(), np.random.default_rng(0)
     for place in [0, len(raw) - 1, *rng.integers(0, len(raw), 60)]:
         changed = bytearray(raw)
@@ -169,6 +176,8 @@ def test_verify_accepts_what_belongs_together_and_finds_every_changed_byte(decla
         checks = crcen.verify(path, data=data).to_dict()["checks"]
         assert [why in one["statement"] for one in checks if not one["valid"]] == [True]
     assert not crcen.verify(path, model=files / "key.pem").is_valid
+    with pytest.raises(crcen.InvalidInput, match=r"none\.json cannot be read: No such file"):
+        crcen.verify(tmp_path / "none.json")
     generate_key(tmp_path / "other.pem")
     assert not crcen.verify(path, public_key=tmp_path / "other.pem.pub").is_valid
 
@@ -192,8 +201,13 @@ def test_a_removed_or_replaced_signature_is_detected(declared, files, model_file
     assert not checked(signature="0" * 128)
 
 
-def test_keys_are_private_and_never_overwritten(files, declared, model_file, tmp_path):
+def test_keys_are_private_and_never_overwritten(files, declared, model_file, tmp_path, monkeypatch):
     assert (files / "key.pem").stat().st_mode & 0o777 == 0o600
+    monkeypatch.setattr(certify, "write_atomic", Mock(side_effect=OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        generate_key(tmp_path / "lost.pem")
+    monkeypatch.undo()
+    assert not [*tmp_path.glob("lost*")]
     with pytest.raises(crcen.InvalidInput, match="never overwritten"):
         generate_key(files / "key.pem")
     (tmp_path / "junk.pem").write_text("junk")

@@ -339,6 +339,7 @@ class TestSeveralClasses:
         fit = fit_table(frame, target="state", estimator=SEARCH)
         assert (fit.validation, fit.quality.counts.table.sum()) == ("4 stratified folds", 240)
         assert any("fewer than 10 rows of lost (1)" in note for note in fit.notes)
+        assert any("one row of lost counts as much as" in note for note in fit.notes)
 
 
 @pytest.mark.parametrize(
@@ -465,7 +466,16 @@ def test_labels_as_files_spell_them(tmp_path, labels, counts):
     frame = pd.DataFrame({"x": range(40), "y": labels * 10})
     frame.to_csv(tmp_path / "a.csv", index=False)
     for source in (frame, tmp_path / "a.csv"):
-        assert look_at_table(source, target="y").counts == counts
+        look = look_at_table(source, target="y")
+        assert look.counts == counts
+        assert any("y has 01 and 1, taken as one value" in one for one in look.notes) == ("01" in labels)
+
+
+def test_a_class_called_none_is_not_lost_without_a_word(tmp_path):
+    rows = ["x;y"] + [f"{i};{['None', 'stop', 'land', ''][i % 4]}" for i in range(40)]
+    (tmp_path / "a.csv").write_text("\n".join(rows))
+    notes = look_at_table(tmp_path / "a.csv", target="y").notes
+    assert '"None" stands in 10 cells of y and is read as missing: write another word if it is a class' in notes
 
 
 @pytest.mark.parametrize("command", ["split", "fit"])

@@ -125,11 +125,14 @@ def test_copies_are_told_from_rows_that_are_equal_by_chance(tmp_path, crcen_comm
         assert ("rows equal others, as columns have few values" in out) != is_named
 
 
-def test_words_that_may_be_missing():
+def test_far_dates_and_words_that_may_be_missing():
     rng = np.random.default_rng(0)
     rows = pd.DataFrame({"state": rng.choice(["ND", "SD", "NY", "CA"], 200)})  # ND is North Dakota
     rows["grade"] = rng.choice(["low", "high", "nd"], 200)
-    assert look_at_table(rows).placeholders == {"grade": {"nd": int((rows.grade == "nd").sum())}}
+    days = (pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 300, 200), "D")).strftime("%Y-%m-%d")
+    rows["until"] = np.where(np.arange(200) % 9 == 0, "9999-12-31", days)
+    n_words = int((rows.grade == "nd").sum())
+    assert look_at_table(rows).placeholders == {"grade": {"nd": n_words}, "until": {"9999-12-31": 23}}
 
 
 @pytest.fixture
@@ -223,6 +226,7 @@ def test_rows_without_a_label_go_to_both_and_the_next_commands_are_printed(visit
         ({}, {"time": "country"}, "numbers or dates of one format"),
         ({}, {"target": "amount"}, "more than 50; is it the label?"),
         ({"bad": "no"}, {}, "must have two different values: got one, no"),
+        ({"bad": ["one"] + ["no"] * 499 + ["yes"] * 500}, {}, "at least 2 rows of each value, one for each file"),
         ({"patient": 1}, {"clusters": "patient"}, "at least two different values"),
         ({"when": "2024-01-01"}, {"time": "when"}, "time= leaves no training row of bad = no"),
     ],

@@ -74,7 +74,7 @@ def mutated(tree, rng):
         *({"array": ["<f8", [10**9]]}, {"array": ["<f8", [-1]]}, {"array": ["<f8", [2, 2]]}, {"array": []}, nested),
         *({"array": ["|O", [1]]}, {"array": ["<f8", [0, 10**15]]}, {"array": ["<U5", [3]]}, {"array": ["<f8", "ab"]}),
         *({"scalar": "<f8"}, {"scalar": "<U99999"}, {"scalar": 3}, {"dict": [[10**30], [1]]}, {"dict": [[[]], [1]]}),
-        *({"objects": [[10**9], []]}, {"objects": [[2], ["a", {}]]}, {"masked": [None, None]}),
+        *({"objects": [[10**9], []]}, {"objects": [[2], ["a", {}]]}, {"masked": [None, None]}, {"random_state": [1]}),
         *({"type": name} for name in ("str", "eval", "os.system")),
         *({"is": "Popen", "state": {}}, {"is": [], "state": 1}, {"is": "KFold"}),
         *({"is": "Budget", "state": {"value": -1}}, {"is": "Budget", "state": {"value": 2}}),

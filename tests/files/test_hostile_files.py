@@ -104,6 +104,7 @@ def test_unknown_types_are_refused_by_name(whole, tmp_path, name):
         ("CRCENClassifier", "n_features_in_", 10**12),
         ("CRCENClassifier", "n_features_in_", 3_000_000),
         ("CRCENClassifier", "coefs_", [None]),
+        ("CRCENClassifier", "random_state", {"random_state": ["MT19937", [1] * 624, 10**6, 0, 0.0]}),
         ("CRCENClassifier", "unknown_", 1),
         ("TableClassifier", "fingerprints", 1),
         ("Labels", "unknown", 1),

@@ -300,7 +300,7 @@ def test_one_column_is_reported(tmp_path, crcen_command):
     assert code == 0
     assert "a.csv was read as one column, a~b~c: state its separator if it has more" in out
     assert "3 columns" in crcen_command("look", path, "--separator", "~")[1]
-    assert "read as one column" in crcen_command("look", path, "--separator", "ab")[1]
+    assert "--separator must occur in a.csv: got 'ab'" in crcen_command("look", path, "--separator", "ab")[2]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from glob import glob
 from pathlib import Path
 from typing import BinaryIO
 
@@ -82,8 +83,10 @@ def check_writable(path: str | Path, *read: object) -> Path:
             raise _refusal(path, "it is write-protected; give another name, or allow writing to it")
         if stat.S_ISCHR(found.st_mode):
             return Path(path)
-        for source in read:
-            if isinstance(source, str | Path) and Path(source).exists() and os.path.samestat(found, os.stat(source)):
+        several = (one for source in read for one in (source if isinstance(source, list | tuple) else [source]))
+        names = (str(one) for one in several if isinstance(one, str | Path))
+        for source in (file for name in names for file in [name, *glob(name)]):
+            if Path(source).exists() and os.path.samestat(found, os.stat(source)):
                 raise _refusal(path, "it is the file that is read; give another name")
     if not place.parent.is_dir():
         raise _refusal(path, f"the folder {place.parent} does not exist; create it first")

@@ -349,6 +349,7 @@ _add_evidence(
         "model": option(Path, "Model that must be the certified one."),
         "data": option(str, "Labelled rows that must be the certified ones."),
         "declaration": option(Path, "Declaration that must belong to it."),
+        "page": option(Path, "HTML page that must belong to it."),
         "public_key": option(Path, "Public key that must have signed it."),
     },
     "read",

@@ -230,9 +230,9 @@ def _description(given: Mapping[str, str] | str | Path | None) -> dict[str, str]
     """All descriptive fields, empty if they are not stated."""
     where = "description"
     if isinstance(given, str | Path):
-        where = str(given)
+        where, raw = str(given), read_bytes(given)
         try:
-            text = read_bytes(given).decode()
+            text = raw.decode()
             given = dict(json.loads(text) if Path(given).suffix.lower() == ".json" else tomllib.loads(text))
         except (TypeError, ValueError) as error:
             raise InvalidInput(f"{where} must be a TOML or JSON file of text fields: {error}.") from error
@@ -357,10 +357,7 @@ def certify(
         How the table is read.
     """
     declared = read_declaration(declaration)
-    files = (declaration, model, data, sign)
-    outputs = [check_writable(path, *files) for path in (out, json_out) if path is not None]
-    are_two = len({os.path.realpath(path) for path in outputs}) == len(outputs)
-    inputs.require(are_two, f"out and json_out must be two files: got {out} twice.")
+    outputs = inputs.check_outputs({"out": out, "json_out": json_out}, declaration, model, data, sign)
     key = None if sign is None else _private_key(sign)
     digest, stated = file_digest(model), declared.content["model"]
     both = f"its digest is {digest[:12]}…, declared was {stated['sha256'][:12]}…."
@@ -414,7 +411,8 @@ def _records(path: Path) -> list[dict[str, str]]:
     if not path.exists():
         return []
     found: Any = read_json(path, _RECORD_FORMAT, None, "a record of earlier certifications").get("certifications")
-    is_record = isinstance(found, list) and all({"date", "declaration", "rows"} <= {*one} for one in found)
+    are_records = isinstance(found, list) and all(isinstance(one, dict) for one in found)
+    is_record = are_records and all({"date", "declaration", "rows"} <= {*one} for one in found)
     require_input(is_record, f"{path} is damaged, the record of earlier certifications: restore it.")
     return list(found)
 
@@ -562,9 +560,14 @@ def generate_key(out: str | Path) -> KeyPair:
     key = ed25519.Ed25519PrivateKey.generate()
     pem = serialization.Encoding.PEM
     secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    write_atomic(public, key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo))
-    with open(os.open(private, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(secret)
+    descriptor = os.open(private, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # first: of two calls one has the name
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(secret)
+        write_atomic(public, key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo))
+    except BaseException:
+        private.unlink(missing_ok=True)
+        raise
     return KeyPair(private, public, _hex(key))
 
 
@@ -597,6 +600,7 @@ def verify(
     model: str | Path | None = None,
     data: Data = None,
     declaration: str | Path | None = None,
+    page: str | Path | None = None,
     public_key: str | Path | None = None,
     read: ReadOptions | None = None,
 ) -> Verification:
@@ -606,8 +610,8 @@ def verify(
     ----------
     certificate : str or Path
         The JSON file that `certify` wrote.
-    model, declaration : str or Path, optional
-        Files that must belong to it.
+    model, declaration, page : str or Path, optional
+        Files that must belong to it: the model, the declaration, the HTML page.
     data : data frame, str or Path, optional
         The labelled rows that must belong to it.
     public_key : str or Path, optional
@@ -630,6 +634,10 @@ def verify(
     if data is not None:
         source = inputs.source_of(data, read, None if model is None else inputs.model_of(model))
         checks.append(_data_check(content["data"], source))
+    if page is not None:
+        is_page = read_bytes(page) == certificate_page(content).encode()
+        text = "the page of this certificate" if is_page else "not the page that this version of crcen writes"
+        checks.append(("page", is_page, text))
     return Verification(tuple(checks), str(content["verdict"]) if is_same else "")
 
 

@@ -153,6 +153,8 @@ class _Evidence:
             for value in dict.fromkeys(values):
                 key = json.dumps([column, value], ensure_ascii=False)
                 self.tests.put(key, difference[values == value], -reach, reach)
+        many = "groups must have few values: all calls together have too many."
+        require_input(len(self.groups) <= 10 * _MOST_GROUPS, many, "groups")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -246,7 +248,7 @@ def compare_models(
     """
     check("confidence", confidence, 0.5 <= confidence < 1.0, "be at least 0.5 and below 1")
     if state is not None:
-        check_writable(state, old, new, data)
+        check_writable(state, old, new, data, costs)
     source: Data = data
     models: tuple[Estimator, Estimator]
     pairs = [sum(one is not None for one in pair) for pair in ((old, new), (probability_old, probability_new))]
@@ -307,7 +309,9 @@ def _check_alike(first: FittedModel, second: FittedModel, *, is_stated: bool) ->
 def _columns(
     given: tuple[str | Sequence[str], str | Sequence[str]], source: Source, target: str | None, positive: Label | None
 ) -> tuple[Estimator, Estimator]:
-    target = inputs.check_column(target or "", source.columns, "target", source.name)
+    if target is None:
+        raise InvalidParameter("target must name the column with the labels.", parameter="target")
+    inputs.check_column(target, source.columns, "target", source.name)
     both = [[one] if isinstance(one, str) else [str(name) for name in one] for one in given]
     if all(len(one) == 1 for one in both):
         found = _positive(source, target, positive)

@@ -70,7 +70,8 @@ class TableEvaluation(ShownInOneLine):
     @property
     def counts(self) -> ConfusionCounts:
         """For two classes: found, missed, false alarms and the rest."""
-        assert self.price.positive is not None
+        if self.price.positive is None:
+            raise AttributeError("the counts of several classes are in quality.counts.")
         return measures.confusion_of(self.quality.counts, self.price.positive)
 
     @property
@@ -81,7 +82,8 @@ class TableEvaluation(ShownInOneLine):
     @property
     def n_pos(self) -> int:
         """Positive rows, for two classes."""
-        assert self.price.positive is not None
+        if self.price.positive is None:
+            raise AttributeError("several classes have no positive one.")
         return self.rows_by_class[self.price.positive]
 
     def to_dict(self) -> Values:
@@ -328,12 +330,12 @@ def _warnings(
 def _codes_of(fail_on: str | Sequence[str] | None, groups: str | Sequence[str]) -> tuple[str, ...]:
     """Codes of checks from a list of them or a text with commas; "any" is all, and groups are compared if named."""
     given = fail_on.split(",") if isinstance(fail_on, str) else list(fail_on or ())
-    codes = [str(code).strip().upper() for code in given if str(code).strip()]
+    codes = [str(code).strip().upper() for code in given]
     if codes == ["ANY"]:
         return _CODES
     unknown = [code for code in codes if code not in _CODES]
     allowed = f"fail_on must name checks of the report, {_CODES[0]} to {_CODES[-1]}, or any"
-    require(not unknown, f"{allowed}: got {', '.join(unknown)}.", "fail_on")
+    require(not unknown, f"{allowed}: got {', '.join(unknown) or 'none'}.", "fail_on")
     alone = f"fail_on={GROUP_CHECK} compares groups: name their columns with groups=."
     require(GROUP_CHECK not in codes or groups, alone, "fail_on", "groups")
     return tuple(codes)
@@ -442,7 +444,7 @@ def report_table(
     declaration, certificate : str or Path, optional
         Files of `crcen.declare` and `crcen.certify` (JSON) of this model, which the page links to.
     """
-    check_writable(out, model, data, *others, declaration, certificate)
+    check_writable(out, model, data, *others, costs, declaration, certificate)
     is_used, bound = audit_probability is not None, "go with audit_probability=, as it is that of the bound on recall"
     check("confidence", confidence, confidence == LEVEL or is_used, bound, "audit_probability")
     model_path = str(model) if isinstance(model, str | Path) else None

@@ -19,13 +19,12 @@ from sklearn.model_selection import StratifiedGroupKFold
 import crcen
 from crcen import CommitteeClassifier, CRCENClassifierCV, InvalidInput, ReadOptions, TableClassifier, TimeSplit
 from crcen._support.extras import renamed
-from crcen._support.files import check_writable
 from crcen._support.progress import busy, logged
 from crcen._support.text import listed, plural
 from crcen._support.values import attributes, json_value
 from crcen.commands import inputs, rules
 from crcen.commands.export import check_exportable
-from crcen.commands.inputs import Data, FittedModel, Label, check, require, require_input
+from crcen.commands.inputs import Data, FittedModel, Label, Rows, check, require, require_input
 from crcen.commands.results import Result, note_lines
 from crcen.commands.rules import Costs, Weighting
 from crcen.exceptions import TrainingFailed
@@ -52,6 +51,7 @@ _MANY = 10_000  # rows above which a search of networks has fewer settings
 _FIT_SHARE = 0.7  # of a time limit, for members of a committee
 _FEW = 10  # rows of a class: too few for reliable figures, and for refits on halves of the rows
 _MOST_REFIT_ROWS = 5_000
+_MOST_UNEVEN = 100.0  # ratio of balanced weights that is pointed out
 # Shares of alarms that differ by both: a refit on more rows is another model, so some difference is expected.
 _FACTOR, _Z = 1.5, 4.0
 # Columns with a role of their own are no inputs.
@@ -398,9 +398,7 @@ def fit_table(
     require(clusters is None or time is None, both, "clusters", "time")
     both = "audit_probability= states how rows were chosen: leave out selected_by=."
     require(audit_probability is None or selected_by is None, both, "audit_probability", "selected_by")
-    for place in (out, report):
-        if place is not None:
-            check_writable(place, data)
+    inputs.check_outputs({"out": out, "onnx": onnx, "report": report}, data, costs, selected_by)
     source = inputs.source_of(data, read)
     named = {"clusters": clusters, "time": time, "weight": weight, "audit_probability": audit_probability}
     roles = {name: _ROLES[role] for role, name in inputs.role_columns(source, target, named).items()}
@@ -466,7 +464,6 @@ def fit_table(
     sizes, watched = np.bincount(numbers, minlength=len(model.classes_)), model.weighting_.positive
     some = range(len(sizes)) if watched is None else [watched]
     rare = [f"{model.classes_[k]} ({sizes[k]})" for k in some if sizes[k] < _FEW]
-    rarer = (model.classes_[some[0]], float(model.weighting_.counts[some[0]] / model.weighting_.counts.sum()))
     notes = [
         *signs.notes,
         *([] if selection is None else selection.notes),
@@ -476,8 +473,8 @@ def fit_table(
         *getattr(model.estimator_, "notes_", []),
         *([f"fewer than {_FEW} rows of {listed(rare)}: too few for reliable figures"] if rare else []),
         *getattr(model.estimator_, "search_notes_", []),
-        *(_class_notes(quality) if seen_from_positive is None else seen_from_positive.notes),
-        *(inputs.why_positive(*rarer) if seen_from_positive is not None and positive is None else []),
+        *(_class_notes(model, quality) if seen_from_positive is None else seen_from_positive.notes),
+        *(_why_positive(rows, model, weight) if seen_from_positive is not None and positive is None else []),
     ]
     if report is not None:  # by the probabilities of the models that did not see the rows
         frame, column = rows.frame.loc[seen, [one.name for one in model.columns_]], model.weighting_.positive
@@ -640,8 +637,24 @@ def _held_out(
     return both, seen, PositiveClass(counts, metrics, average, expense, shares, notes)
 
 
-def _class_notes(quality: Quality) -> list[str]:
-    """Notes for several classes: classes that are separated, decisions of no use."""
+def _class_notes(model: TableClassifier, quality: Quality) -> list[str]:
+    """Notes for several classes: balanced weights far apart, classes that are separated, decisions of no use."""
+    notes, weights, names = list[str](), model.weighting_.weights, model.classes_
+    dear, cheap = int(np.argmax(weights)), int(np.argmin(weights))
+    is_stated = model.costs_ is not None or getattr(model.estimator_, "weighting", None) != "balanced"
+    if not is_stated and weights[dear] >= _MOST_UNEVEN * weights[cheap]:
+        ratio = f"{names[dear]} counts as much as {weights[dear] / weights[cheap]:,.0f} of {names[cheap]}"
+        notes = [f"by balanced weights one row of {ratio}; if mistakes do not cost that, state costs or class weights"]
     known = [one.value for one in quality.areas if np.isfinite(one.value)]
     useless = f"{quality.habit} for every row costs less than these decisions: the columns have too little information"
-    return [*(too_good(min(known)) if known else []), *([useless] if quality.saved.value < 0.0 else [])]
+    notes += too_good(min(known)) if known else []
+    return [*notes, *([useless] if quality.saved.value < 0.0 else [])]
+
+
+def _why_positive(rows: Rows, model: TableClassifier, weight: str | None) -> list[str]:
+    """Why a class is the positive one, if that was not stated and is not obvious."""
+    counts = rows.y.value_counts()
+    rarer, by_rows = model.pos_label_, counts.index[1]
+    if weight is not None and counts.iloc[0] != counts.iloc[1] and by_rows != rarer:
+        return [f"{rarer} is the positive class because it is rarer by {weight}; by rows {by_rows} is: use --positive"]
+    return inputs.why_positive(rarer, float(counts[rarer] / counts.sum()))

@@ -172,7 +172,7 @@ def fit_files(
     is_size = memory is None or (isinstance(memory, int) and not isinstance(memory, bool) and memory >= 1)
     check("memory", memory, is_size, "be a number of bytes above 0")
     if out is not None:
-        check_writable(out, data)
+        check_writable(out, data, costs)
     start = time.perf_counter()
     bound = MemoryBound(memory if engine == "stream" else None)
     table = open_table(data, read)

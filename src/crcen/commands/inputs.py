@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from numbers import Real
+from os.path import realpath
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -12,6 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from crcen import CrcenError, InvalidInput, InvalidParameter, ReadOptions, load
+from crcen._support.files import check_writable
 from crcen._support.text import closest, listed, plural
 from crcen._support.values import label_key, plain_labels, rest_of
 from crcen.tables.cells import AMBIGUOUS, as_dates, as_text, date_format, is_ambiguous, read_numbers
@@ -29,6 +31,7 @@ _NEARLY_BALANCED = 0.35  # share of the rarer class
 _LONGEST = 60
 # The check of the report that compares groups.
 GROUP_CHECK = "CRC010"
+_MOST_GROUP_COLUMNS = 50
 # Numeric columns with more values than this are cut into this number of equal groups.
 _MOST_VALUES, _PARTS = 20, 5
 
@@ -64,6 +67,17 @@ def check(name: str, value: object, is_right: object, allowed: str, *others: str
     """Raise "name must allowed: got value." unless the value is right; ``others`` are further parameters it names."""
     got = f"{value:g}" if isinstance(value, float) else repr(value)
     require(is_right, f"{name} must {allowed}: got {got}.", name, *others)
+
+
+def check_outputs(outputs: Mapping[str, str | Path | None], *read: object) -> list[Path]:
+    """Check by `check_writable` files to be written, by parameter; no two of them may be one file."""
+    found: dict[str, str] = {}
+    places = [(name, path) for name, path in outputs.items() if path is not None]
+    for name, path in places:
+        check_writable(path, *read)
+        first = found.setdefault(realpath(path), name)
+        require(first == name, f"{first}= and {name}= must be two files: got {path} twice.", first, name)
+    return [Path(path) for _, path in places]
 
 
 def is_share(value: object, low: float = 0.0, high: float = 1.0) -> bool:
@@ -135,6 +149,9 @@ def rows_of(
         known = frame[name].notna()
         if not known.all():
             notes.append(missing_note(int((~known).sum()), name, is_unlabelled=is_audited and name == target))
+            n_words = source.marks[(target, "None")] if name == target else 0
+            word = f'"None" stands in {plural(n_words, "cell")} of {target} and is read as missing'
+            notes += [f"{word}: write another word if it is a class"] if n_words else []
             frame = frame[known]
     labels, positive, found = class_labels(_distinct(frame[target], target), target, positive, source.name, n_missing)
     # Of more than two each row holds its own string: as an array of strings all would be as wide as the longest.
@@ -160,6 +177,10 @@ def class_labels(
 ) -> tuple[dict[object, Label], Label | None, list[str]]:
     """The label of each different cell of a target, the positive one as it is spelt there, and notes."""
     labels, notes = plain_labels(cells), list[str]()
+    spelt: dict[str, str] = {}
+    for text in (str(cell).strip() for cell in labels):
+        if text.isdecimal() and spelt.setdefault(label_key(text), text) != text:
+            notes = [f"{target} has {spelt[label_key(text)]} and {text}, taken as one value since they are one number"]
     classes, by_key = sorted(set(labels.values())), dict[str, Label]()
     for label in classes:
         other = by_key.setdefault(label_key(label), label)
@@ -342,6 +363,8 @@ def group_columns(groups: str | Sequence[str] | None, source: Source, target: st
     for name in names:
         check_column(name, source.columns, "groups", source.name)
         require_input(name != target, f"groups must not be the target: got {name}.", "groups")
+    most = f"groups must be at most {_MOST_GROUP_COLUMNS} columns: got {len(names)}."
+    require(len(names) <= _MOST_GROUP_COLUMNS, most, "groups")
     return names
 
 

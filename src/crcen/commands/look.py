@@ -18,7 +18,7 @@ from crcen._support.values import attributes, json_value
 from crcen.commands import inputs
 from crcen.commands.inputs import MOST_CLASSES, Data, Label, Source, require, require_input
 from crcen.tables.cells import ColumnCells, TableCells, placeholder_words, sentinels
-from crcen.tables.columns import Column, NumberColumn, blocks_of, encode_table
+from crcen.tables.columns import Column, DateColumn, NumberColumn, blocks_of, encode_table
 from crcen.tables.leaks import Cells, Signs, cells_of, find_signs, separations
 from crcen.tables.options import ReadOptions
 from crcen.theory.intervals import Interval, share_interval
@@ -207,16 +207,26 @@ def _placeholders(
 ) -> tuple[dict[str, dict[float, int]], dict[str, dict[str, int]]]:
     """Numbers and words that may stand for a missing cell, by column."""
     numbers = [column for column in reader.columns_ if isinstance(column, NumberColumn)]
-    odd = {one.name: sentinels(one.read(table[one.name])) for one in numbers}
-    words, read = dict[str, dict[str, int]](), dict[str, dict[str, int]]()
+    odd, words = {one.name: sentinels(one.read(table[one.name])) for one in numbers}, _far_dates(reader, table)
+    read: dict[str, dict[str, int]] = {}
     for (name, word), n in marks.items():
         read.setdefault(name, {})[word] = n
     for name in map(str, table.frame.columns):
         cells = table[name]
         if name in read or (cells.plain is None and cells.is_text):
             with suppress(TypeError):  # lists or records
-                words[name] = placeholder_words(cells.counts, read.get(name, {}))
+                words[name] = {**words.get(name, {}), **placeholder_words(cells.counts, read.get(name, {}))}
     return {name: one for name, one in odd.items() if one}, {name: one for name, one in words.items() if one}
+
+
+def _far_dates(reader: TableClassifier, table: TableCells) -> dict[str, dict[str, int]]:
+    """Dates that repeat far from all others, such as 9999-12-31, by column."""
+    found = {}
+    for column in (one for one in reader.columns_ if isinstance(one, DateColumn)):
+        cells, days = table[column.name], column.read(table[column.name])
+        at = {day: int(np.argmax(days == day)) for day in sentinels(days)}
+        found[column.name] = {str(cells.series.iloc[i]): int((days == day).sum()) for day, i in at.items()}
+    return found
 
 
 class _Rows(NamedTuple):

@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from crcen import InvalidInput, KeyEquationMonitor, ReadOptions
-from crcen._support.files import check_writable, write_atomic
+from crcen._support.files import write_atomic
 from crcen._support.progress import logged
 from crcen._support.text import listed
 from crcen._support.values import Values, attributes, json_value
@@ -244,9 +244,7 @@ def monitor_table(
     """
     rate = false_alarm_rate
     check("false_alarm_rate", rate, is_share(rate), "lie between 0 and 1")
-    for place in (state, page):
-        if place is not None:
-            check_writable(place, model, data, declaration)
+    inputs.check_outputs({"state": state, "page": page}, model, data, declaration, costs)
     stated = None if declaration is None else declaration_of_model(declaration, model)
     roles = {"weight": weight, "clusters": clusters, "cohort": cohort, "audit_probability": audit_probability}
     wrong = ", ".join(name for name, value in {"delay": delay, **roles}.items() if value is not None)

@@ -231,7 +231,7 @@ def predict_table(
     """
     chunk_rows = check_whole_number(chunk_rows, "chunk_rows", 1)
     if out is not None and not is_database(out):
-        check_writable(out, model, data)
+        check_writable(out, model, data, costs, held_out)
     model = inputs.model_of(model)
     rules.reject_without_positive(model, {"held_out": held_out})
     chosen: ChosenWeighting | None = None

@@ -71,12 +71,13 @@ def read_bytes(path: str | Path) -> bytes:
 
 def read_json(path: str | Path, form: str, version: int | None, what: str) -> Values:
     """The content of a file of a format and version; an error states what the file should have been."""
+    text = read_bytes(path)
     try:
-        content = json.loads(read_bytes(path), parse_constant=reject_constant)
+        content = json.loads(text, parse_constant=reject_constant)
     except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict) or (content.get("format"), content.get("version")) != (form, version):
-        raise InvalidInput(f"{path} is not {what} that this version of crcen reads: name another file.")
+        raise InvalidInput(f"{path} is not {what}, in the format that this crcen reads: name another file.")
     return content
 
 

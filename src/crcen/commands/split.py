@@ -272,7 +272,10 @@ def _drawn(
         for code in range(len(labels) + 1):
             rows = np.flatnonzero(codes == code)
             n = round(test * len(rows))
-            n = min(max(n, 1), len(rows) - 1) if code < len(labels) else n
+            if code < len(labels):
+                each = f"the target {target} needs at least 2 rows of each value, one for each file"
+                require_input(len(rows) >= 2, f"{each}: got 1 of {labels[code]}.")
+                n = min(max(n, 1), len(rows) - 1)
             is_test[rng.choice(rows, n, replace=False)] = True
         return is_test, f"at random, {_percent(is_test)} test rows, each value of {target} in the same share"
     members, names = pd.factorize(survey.cells, use_na_sentinel=False)

@@ -21,6 +21,7 @@ from crcen.files.registry import PLAIN_TYPES, InvalidState, check_state, create,
 _DEPTH = 40
 _DIMENSIONS = 8
 _KINDS = "biufU"
+_RANDOM_KEYS = 624  # of the Mersenne Twister
 _FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 # Keys other than strings: few, and without equal hashes. Python hashes integers modulo this prime, without a seed.
 _MOST_KEYS, _HASH_PRIME = 1000, 2**61 - 1
@@ -83,6 +84,9 @@ class _Packer:
         if isinstance(value, np.generic) and value.dtype.kind in _KINDS:
             self.data.append(np.asarray(value).tobytes())
             return {"scalar": value.dtype.str}
+        if kind is np.random.RandomState:
+            name, keys, *rest = value.get_state()
+            return {"random_state": [name, keys.tolist(), *map(float, rest)]}
         if id(value) in self._seen:
             return {"again": self._seen[id(value)]}
         if kind is np.ndarray:
@@ -127,6 +131,7 @@ class _Unpacker:
             "scalar": lambda content, depth: self._numbers(content, [])[()],
             "objects": lambda content, depth: self._noted(self._objects(content, depth)),
             "masked": self._masked,
+            "random_state": self._random_state,
             "slice": self._slice,
             "dtype": lambda content, depth: np.dtype(object) if content == "|O" else self._dtype(content),
             "type": self._type,
@@ -230,6 +235,14 @@ class _Unpacker:
         if values.shape != mask.shape or mask.dtype != bool:
             raise InvalidState("a mask with another shape than its values")
         return self._noted(np.ma.MaskedArray(values, mask=mask))
+
+    def _random_state(self, content: Any, depth: int) -> object:
+        name, keys, position, has_gauss, gauss = content
+        if not 0 <= position <= len(keys) == _RANDOM_KEYS:  # NumPy would read memory outside the keys
+            raise InvalidState("a random state with another number of keys")
+        found = np.random.RandomState()
+        found.set_state((name, keys, int(position), int(has_gauss), float(gauss)))
+        return found
 
     def _slice(self, content: Any, depth: int) -> object:
         if len(content) != 3 or any(one is not None and type(one) is not int for one in content):

@@ -14,7 +14,7 @@ import numpy as np
 
 from crcen._support.lazy import pa, pc
 from crcen._support.text import plural
-from crcen.exceptions import DataUnavailable, InvalidInput
+from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
 from crcen.tables.locations import DataFile, Part
 from crcen.tables.options import ReadOptions
 from crcen.tables.typing import ArrowArray, RecordBatch
@@ -100,6 +100,9 @@ class TextPart(Part):
             self.notes.append(f"the first {rows[at - 1][0]} lines of {short} were skipped as titles ({title!r})")
         self._n_skipped, header = rows[at]
         stated = options.separator or ""
+        if len(stated) > 1 and stated != FIXED and stated not in text:
+            message = f"separator must occur in {short}: got {stated!r}; state another one, or leave it out."
+            raise InvalidParameter(message, parameter="separator")
         self.columns = columns = filled_names(header, name, options)
         below = [row for _, row in rows[at + 1 :]]
         self._has_rows = bool(below) or not is_whole

@@ -103,8 +103,9 @@ def _column(metric: str, label: str | None, classes: Sequence[object], positive:
     matches = [k for k, name in enumerate(names) if name == own]
     matches = matches or [k for k, name in enumerate(names) if name.casefold() == own.casefold()]
     if label is None or len(matches) != 1:
-        got = f"got {label!r}, not such as {metric}[{names[0]}] >= 0.8"
-        raise InvalidParameter(f"{metric} must name a class of the model, {', '.join(names[:8])}: {got}.")
+        got = "" if label is None else f": got {label!r}"
+        such = f"{', '.join(names[:8])}, such as {metric}[{names[0]}] >= 0.8"
+        raise InvalidParameter(f"{metric} must name a class of the model, {such}{got}.")
     return matches[0]
 
 
