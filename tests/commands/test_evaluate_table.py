@@ -241,6 +241,7 @@ def test_rows_without_a_class_and_what_is_refused(three):
         ({"weighting": crcen.Budget(3)}, "is for two classes, and state has 3"),
         ({"review": (2, 30)}, "make review a column of costs="),
         ({"fail_on": "CRC010"}, "compares groups: name their columns"),
+        ({"clusters": "state"}, "clusters must be another column than the target"),
         ({"min_recall": 3}, "min_recall must be a share"),
     ):
         with pytest.raises(InvalidParameter, match=sentence):

@@ -355,7 +355,7 @@ def test_options_reach_ray(fit_command, folder, monkeypatch):
         ("--learner trees", "--learner must be one of committee, networks for files: got 'trees'"),
         ("--learner committee --hold-out 0", "a committee is combined on held-out rows"),
         ("--engine ray --learner networks --memory 1GB", "--memory is for the trees of a committee"),
-        ("--epochs 0", "max_epochs"),
+        ("--epochs 0", "--epochs must be a whole number of at least 1"),
     ],
 )
 def test_impossible_options_are_rejected(fit_command, folder, options, words):

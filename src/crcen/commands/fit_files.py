@@ -46,6 +46,7 @@ from crcen.tables.parquet import STREAM_BYTES, dataset_of, index_columns, kind_o
 from crcen.tables.profile import held_out_sums, profile_of, training_scores, typical_table
 from crcen.tables.reading import Table, open_table
 from crcen.tables.text import BLOCK_BYTES, BLOCKS_AHEAD, TextPart
+from crcen.theory.checks import check_whole_number
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.price import Labels
 from crcen.theory.rows import Estimator
@@ -159,6 +160,7 @@ def fit_files(
         Any other parameter of `crcen.fit_stream` or `crcen.fit_ray`, including those of the network.
     """
     check("engine", engine, engine in ENGINES, f"be one of {', '.join(ENGINES)}")
+    check_whole_number(epochs, "epochs", 1)
     in_memory = f"{weighting!r} is for tables in memory, not for engine={engine}: state a price."
     require(not isinstance(weighting, ThresholdGoal), in_memory, "engine")
     is_share_of_half = not isinstance(hold_out, bool) and (hold_out in (0, 0.5) or is_share(hold_out, 0.0, 0.5))

@@ -305,7 +305,7 @@ class Judging:
         rule = rule_of(fitted, source, weighting, costs, is_labelled=needs_target, **how)
         require(rule.goal is None or not needs_price, f"{rule.goal} is no price: state a price.", "weighting")
         compared = inputs.group_columns(groups, source, label)
-        return cls(fitted, source, label, rule, inputs.role_columns(source, None, roles or {}), compared)
+        return cls(fitted, source, label, rule, inputs.role_columns(source, label, roles or {}), compared)
 
     def score(
         self,
