@@ -381,7 +381,7 @@ class Homemade(ClassifierMixin, BaseEstimator):
         (PosteriorCorrection(BaggingClassifier(LogisticRegression(class_weight="balanced"), 2)), "estimator__class_w"),
         (PosteriorCorrection(lgbm(objective="cross_entropy")), "objective='cross_entropy'"),
         (PosteriorCorrection(LinearSVC()), "must have predict_proba: got LinearSVC"),
-        (PosteriorCorrection(sampling="auto-matic"), "sampling must be"),
+        (PosteriorCorrection(sampling="auto-matic"), "sampling must be 'auto', None, a share"),
         (PosteriorCorrection(sampling=1.5), "strictly between 0 and 1: got 1.5"),
         (PosteriorCorrection(weighting={0: 1}), "one weight for each of 0, 1"),
         (PosteriorCorrection(weighting="blanced"), "did you mean"),
@@ -502,7 +502,8 @@ def test_an_alpha_needs_the_share_of_positives_among_the_rows_trained_on(weighti
     [
         ([0.2, np.nan], {"weighting": CostRatio(2)}, "NaN"),
         ([0.2, 1.2], {"weighting": CostRatio(2)}, "lie in"),
-        ([[0.2, 0.2]], {"weighting": CostRatio(2)}, "sum to 1"),
+        ([[0.5, 0.5], [0.2, 0.2]], {"weighting": CostRatio(2)}, "sum to 1, got 0.4 in row 1"),
+        *(([[0.2, 0.3, 0.5]], {"sampled_prior": one, "natural_prior": 0.1}, "3 shares above 0") for one in (0.5, "a")),
         (0.5, {"weighting": CostRatio(2)}, "shape"),
         (["a"], {"weighting": CostRatio(2)}, "q"),
         ([[0.2, 0.3, 0.5]], {"weighting": CostRatio(2)}, "a price for two classes, and there are 3"),

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import three_classes
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import confusion_matrix
 from sklearn.model_selection import StratifiedKFold
@@ -367,6 +368,7 @@ def test_goals_models_and_rows_that_cannot_be_used_are_refused(rare_rows, three)
             "every price has precision of at least 0.2, since 25 % of all rows",
         ),
         ((few, Capacity(1)), "25 % of the rows share the largest probability, 0.9"),
+        ((curve_of([1, 0, 0, 1], [0.3] * 4), Capacity(1)), "100 % of the rows share the largest probability, 0.3"),
         ((few, Capacity(8)), "allow an alarm on every row"),
         ((few, Capacity(8, per="day")), "needs the number of rows a day"),
         ((few, Budget(3)), "a goal must be Capacity"),
@@ -385,6 +387,10 @@ def test_goals_models_and_rows_that_cannot_be_used_are_refused(rare_rows, three)
             choose(*arguments)
     with pytest.raises(InvalidParameter, match="rate must be"):
         choose(few, goal, rate=-1)
+    for unfitted in (CRCENClassifierCV(), crcen.CommitteeClassifier()):
+        for call in (lambda one: choose(one, goal, None, y), lambda one: ExpenseCurve.from_cv(one, y)):
+            with pytest.raises(NotFittedError):
+                call(unfitted)
 
 
 def test_guaranteed_precision_holds_on_new_rows_and_needs_labels():

@@ -199,6 +199,17 @@ SETTINGS = {"hidden": (8,), "activation": "tanh", "max_epochs": 30, "l2": 1e-3, 
             "encoding": "standard", "n_members": 1}  # fmt: skip
 
 
+@pytest.mark.parametrize("kind", ["temperature", "isotonic"])
+def test_an_overfitted_network_gets_better_probabilities(kind):
+    """Columns of noise to learn by heart."""
+    train, new = crcen.make_sim2(60, 600, seed=3), crcen.make_sim2(300, 3000, seed=4)
+    noise, settings = np.random.default_rng(0), {"hidden": (16,), "l2": 0.0, "max_epochs": 60, "random_state": 0}
+    X, X_new = (np.column_stack([d.X, noise.normal(size=(len(d.y), 20))]) for d in (train, new))
+    models = (papers_training.CRCENClassifier(probability=p, **settings).fit(X, train.y) for p in (kind, "shift"))
+    mapped, plain = (log_loss(new.y, model.predict_proba(X_new)) for model in models)
+    assert mapped < 0.9 * plain
+
+
 def test_weighted_training_gives_natural_probabilities():
     train, new = crcen.make_sim2(400, 4000, seed=1), crcen.make_sim2(400, 4000, seed=2)
     truth = sim2_posterior(new.X, 10.0)

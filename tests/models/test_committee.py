@@ -10,6 +10,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import log_softmax
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.model_selection import StratifiedKFold
@@ -81,6 +82,17 @@ def test_the_price_is_kept_on_rows_that_were_held_out(rows, with_gaps):
     assert (with_gaps.key_equation_.rows, with_gaps.oof_key_equation_.rows) == ("out-of-fold rows",) * 2
     assert with_gaps.key_equation_.residual < 1e-12 < with_gaps.oof_key_equation_.residual
     assert np.isnan(with_gaps.oof_key_equation_.z)  # errors of folds cancel, so there is no test
+
+
+def test_it_is_as_good_as_its_best_part_on_new_rows(rows):
+    new, labels = interaction_rows(20_000, seed=6)
+    both, *parts = (
+        log_loss(labels, fitted(rows, Budget(8), cv=3, members=members).predict_proba(new)[:, 1])
+        for members in (("networks", "trees"), "networks", "trees")
+    )
+    assert both < min(max(parts), 1.03 * min(parts))
+    with pytest.raises(NotFittedError):
+        CommitteeClassifier().refit_on(*rows)
 
 
 def test_gaps_are_learned_from_and_labels_may_be_text():

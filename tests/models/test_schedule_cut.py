@@ -6,6 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 from sklearn.datasets import make_classification
+from sklearn.metrics import log_loss
 
 from crcen import CRCENClassifier
 from crcen.models.classifier import CutSchedule
@@ -42,6 +43,10 @@ def test_the_schedule_ends_where_held_out_rows_are_predicted_best():
     assert fitted.n_iter_ == 1 + int(np.argmin(losses))
     assert 1 < fitted.n_iter_ < 30
     assert fitted.key_equation_.residual < 1e-12
+    X, y = noisy_rows(n=1200)
+    models = (CRCENClassifier(None, max_epochs=epochs, **SMALL).fit(X[:300], y[:300]) for epochs in (None, 30))
+    cut, whole = (log_loss(y[300:], model.predict_proba(X[300:])) for model in models)
+    assert cut < whole  # new rows, too
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

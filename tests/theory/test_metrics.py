@@ -111,6 +111,11 @@ def test_quality_counts_further_actions_and_long_intervals_do_not_touch():
     assert found.to_dict()["decisions"] == list(found.costs.names)
     named = measure_quality(Y, P, CostMatrix(COSTS.costs, ["a", "a long name of a class", "c"])).lines()
     assert named[1].endswith("a  a long name…             c")  # short over a column, longer before a row
+    long = ["long name, 1", "b", "a name, much longer"]
+    alike = CostMatrix(np.c_[COSTS.costs, [[0.5, 0.6]] * 3], long, ["a name, much, 1", "r"])
+    head, *table = measure_quality(Y, P, alike).lines()[1:6]
+    assert head.split() == ["long", "name,", "1", "b", "(3)", "(4)", "r"]  # those that begin alike by their numbers
+    assert [table[k][:8] for k in (2, 3)] == ["(3) a na", "(4) a na"]
     p = np.full((300, 3), 0.3) + np.eye(3)[np.arange(300) % 3] * 0.1
     found = measure_quality(np.where(np.arange(300) < 2, 1, 0), p, CostMatrix(1.0 - np.eye(3)))
     assert max(len(str(one)) for one in found.precisions) >= 24
@@ -176,6 +181,7 @@ def test_interval_cuts_equal_tails_and_keeps_infinities():
         (measure_quality, ([0], [0.5], COSTS), "column for each of 3 classes"),
         (measure_quality, ([0], [[np.nan, 0.5, 0.5]], COSTS), "must lie in"),
         (measure_quality, ([3], [[0.2, 0.3, 0.5]], COSTS), "class numbers from 0 to 2"),
+        (ConfusionCounts, ([1, 2], 1, 1, 1), "must have one shape"),
         (ConfusionCounts, (-1, 0, 0, 0), "tp must be finite and not negative, got -1"),
         (ConfusionCounts, (0, 0, float("nan"), 0), "fn must be finite and not negative, got nan"),
         *((measured.bootstrap_sums, (np.ones((3, 1)), n, RNG), "a whole number") for n in (0, -1, 2.5, True, "many")),

@@ -20,7 +20,17 @@ import crcen
 from crcen import Alpha, Budget, CostMatrix, CostRatio, Lam, decide, posterior, resolve
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.checks import check_binary_target, check_not_negative, check_probabilities, check_row_weights
-from crcen.theory.price import Labels, Price, alpha_of, as_spec, cost_ratio_of, sigmoid, weighted_probability
+from crcen.theory.price import (
+    Labels,
+    Price,
+    alpha_of,
+    as_spec,
+    cost_ratio_of,
+    log_softmax,
+    sigmoid,
+    softmax,
+    weighted_probability,
+)
 
 SPECS = [Lam, Alpha, CostRatio, Budget]
 prices = st.floats(1e-3, 1e3)
@@ -76,7 +86,7 @@ def test_specs_refuse(specs, value, words):
     [
         ("Balanced", "got 'Balanced': did you mean \"balanced\", None"),
         ("0.9", "got '0.9': did you mean .* or a number without quotes"),
-        (Alpha, "got a type"),
+        (Alpha, r"got the class Alpha: did you mean Alpha\("),
         (True, "truth value True"),
         (1.5, r"did you mean Alpha\(1\.5\)"),
         (-1, "got -1"),
@@ -172,6 +182,7 @@ of_three = partial(resolve, counts=[1, 2, 3])
         (Price.binary, (1e-310, 1, 1), "milder weighting"),
         (Price.binary, (0.5, 1e300, 1e-300), "milder weighting"),
         (Price.binary, (0.5, 1e-300, 1e300), "milder weighting"),
+        *((partial(resolve, counts=[0, 5]), (w,), "n_neg must be .* got 0") for w in (Alpha(1), Budget(5))),
         (of_three, (CostRatio(3.0),), "a price for two classes, and there are 3"),
         (of_three, ({0: 1.0, 1: 2.0},), "classes 0 to 2"),
         (of_three, ([1.0, 0.0, 2.0],), "above 0"),
@@ -180,8 +191,10 @@ of_three = partial(resolve, counts=[1, 2, 3])
         (CostMatrix, ([[0, 1]],), "a row for each true class"),
         (CostMatrix, ([[0, np.nan], [1, 0]],), "finite"),
         (CostMatrix, ([[0, 1, 2], [1, 0, 2]],), "must name 1 columns of costs"),
-        (CostMatrix, ([[0, 1], [1, 0]], ["a", "a"]), "2 different classes"),
-        (CostMatrix, ([[0, 1, 2], [1, 0, 2]], ["a", "b"], ["a"]), "actions no class"),
+        (CostMatrix, ([[0, 1], [1, 0]], ["a", "a"]), "2 classes .* each different"),
+        (CostMatrix, ([[0, 1, 2], [1, 0, 2]], ["a", "b"], ["a"]), "actions others"),
+        *((CostMatrix, (np.ones((2, 4)), names, ["r", "r"]), "each different") for names in (None, ["a", "b"])),
+        *((partial(CostMatrix, is_binary=True), given, "two classes") for given in ((np.eye(3),), (np.eye(2), "ab"))),
         (lambda costs: CostMatrix(costs).threshold, (1 - np.eye(3),), "CostMatrix.binary"),
         (CostMatrix.binary, (5, 1, 5), "fn must be above tp, .* no alarm pays"),
         (CostMatrix.binary, (6, 1, 5), "no alarm pays"),
@@ -282,6 +295,9 @@ def test_sigmoid():
     np.testing.assert_allclose(result, expit(logits), rtol=1e-14, atol=1e-305)
     assert sigmoid(np.float32(0)).dtype == np.float64
     assert np.isnan(sigmoid(np.nan))
+    far = np.array([[-2000.0, 0.0], [0.0, 800.0]])
+    np.testing.assert_array_equal(log_softmax(far), [[-2000.0, 0.0], [-800.0, 0.0]])
+    np.testing.assert_array_equal(softmax(far), [[0.0, 1.0], [0.0, 1.0]])
 
 
 # -- labels and rows
@@ -390,7 +406,7 @@ check_decisions = partial(check_binary_target, name="y_pred", ndims=(1, 2))
         (check_binary_target, [-1, 1], r"got the labels -1, 1; pass y == "),
         (check_binary_target, [0, 1, 2, 3, 4, 5, 6], "got the labels 0, 1, 2, 3, 4, ...;"),
         (check_binary_target, [0.0, 0.5], "got the labels 0, 0.5"),
-        (check_binary_target, [0.0, 1.0, float("nan")], "got the labels 0, 1, nan;"),
+        (check_binary_target, [0.0, 1.0, float("nan")], "in every row, got 1 NaN"),
         (check_binary_target, [0.0, float("inf")], "labels 0, inf"),
         (check_binary_target, ["fraud", "ok"], "must hold numbers, got values such as 'fraud'"),
         (check_binary_target, np.array(["1", 0], dtype=object), "must hold numbers, got values such as '1'"),
@@ -415,7 +431,8 @@ def test_rows_refused(check, value, words):
 
 
 def test_what_is_taken_keeps_its_shape_and_is_a_copy():
-    taken = [0, 1, 1], [False, True, True], np.float32([0, 1, 1]), np.uint8([0, 1, 1]), np.array([0, 1.0, True], object)
+    mixed = np.array([0, 1.0, np.True_], object)
+    taken = [0, 1, 1], [False, True, True], np.float32([0, 1, 1]), np.uint8([0, 1, 1]), mixed
     assert {tuple(check_binary_target(y).tolist()) for y in taken} == {(False, True, True)}
     assert (check_probabilities([[0, 1], [0.5, 1]]).shape, check_decisions([[0, 1]]).shape) == ((2, 2), (1, 2))
     assert check_row_weights(None, 3).tolist() == [1.0, 1.0, 1.0]

@@ -1,7 +1,9 @@
 """Callbacks of trainers: what they leave is what balance_ leaves, and PosteriorCorrection reads weights off a net."""
 
 import copy
+import importlib
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
 import crcen
-from crcen.exceptions import InvalidParameter
+from crcen.exceptions import InvalidParameter, MissingExtra
 from crcen.theory.key_equation import key_equation_of_logits
 from crcen.torch import ClassWeightedLoss, balance_
 
@@ -124,6 +126,15 @@ def test_lightning_ends_balanced_over_every_row_once():
     trainer.fit(module, DataLoader(TensorDataset(x, y), batch_size=20, sampler=drawn))
     assert max(residual(module, x, y, 5), callback.key_equation_.residual) < 1e-7
     assert callback.key_equation_.weighting.n_pos == int(y.sum())
+
+
+def test_without_lightning_the_extra_is_named(monkeypatch):
+    for name in ("lightning", "lightning.pytorch", "pytorch_lightning", "crcen.torch.lightning"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "lightning", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'crcen\[interop\]'"):
+        importlib.import_module("crcen.torch.lightning")
 
 
 def test_transformers_ends_balanced_and_accumulates_gradients_right(tmp_path, monkeypatch):

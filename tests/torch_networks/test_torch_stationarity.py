@@ -254,3 +254,5 @@ def test_rows_and_biases_that_do_not_exist_are_rejected():
     ):
         with pytest.raises((InvalidInput, InvalidParameter), match=words):
             stationarity(net, given, WEIGHTS, bias=bias)
+    with pytest.raises(InvalidParameter, match="loss must be callable"):
+        stationarity(net, [(x, y)], WEIGHTS, loss=5)

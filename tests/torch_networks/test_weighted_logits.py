@@ -14,6 +14,7 @@ from torch import nn
 
 import crcen
 from crcen.exceptions import InvalidInput, InvalidParameter
+from crcen.theory.price import Price
 from crcen.torch import ClassWeightedLoss, NaturalLogits, balance_
 from crcen.torch.loss import logit_columns
 
@@ -114,6 +115,16 @@ def test_weights_of_torchs_losses_travel_with_the_module():
     other.load_state_dict(loss.state_dict())
     assert repr(other) == repr(copy.deepcopy(loss)) == "ClassWeightedLoss([0.5, 2.0, 7.0])"
     assert other(logits.half(), y).dtype == torch.float32
+
+
+def test_a_price_whose_first_class_is_positive_has_the_same_weights_everywhere():
+    (x, y), price = labelled_rows.rows(), Price([0.8, 0.2], [10, 90], None, 0)
+    assert ClassWeightedLoss(price).class_weights.tolist() == pytest.approx([3.08, 0.77], abs=0.01)
+    nets = [nn.Linear(6, n) for n in (1, 1, 2, 2)]
+    for one, same in (nets[:2], nets[2:]):
+        same.load_state_dict(one.state_dict())
+        lams = [balance_(m, [(x, y)], w).weighting.lam for m, w in ((one, price), (same, [4.0, 1.0]))]
+        assert (torch.allclose(one.bias, same.bias), lams) == (True, pytest.approx([0.2, 0.2]))
 
 
 @pytest.mark.parametrize(

@@ -34,8 +34,10 @@ def _cost_matrix(price: object, n_pos: float | None = None, n_neg: float | None 
         return price
     if isinstance(price, Price) and price.positive is None:
         return price.cost_matrix
+    if (n_pos is None) != (n_neg is None):
+        raise InvalidParameter("class counts come in pairs: pass both n_pos and n_neg, or neither")
     if not isinstance(price, Price) and isinstance(as_spec(price), Alpha):
-        if n_pos is None or n_neg is None:
+        if n_pos is None:
             raise InvalidParameter(
                 f"{price!r} is a price only with class counts: pass n_pos and n_neg, or a fitted model's weighting_"
             )

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.model_selection import StratifiedKFold, check_cv
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.search.weight_path import path_logits
@@ -538,6 +539,7 @@ def _rows(source: Estimator, X: Rows, y: ArrayLike | None, sample_weight: ArrayL
 def _predictions(source: Estimator, X: Rows, y: ArrayLike | None) -> tuple[NDArray[np.generic], Array]:
     """The labels of the rows that a fitted classifier is judged on, and its probabilities of all classes."""
     if not hasattr(source, "predict_proba") or not hasattr(source, "classes_") or X is None or y is None:
+        _check_fitted(source)
         raise InvalidParameter(
             f"choose_weighting takes an ExpenseCurve, a CRCENClassifierCV with its training labels y, or a fitted "
             f"classifier with predict_proba and rows X and y that it did not see, got a {type(source).__name__}"
@@ -618,9 +620,15 @@ def stratified_splits(cv: Splitter, X: Rows, y: ArrayLike, random_state: int) ->
         raise InvalidInput(f"cross-validation by {cv!r} cannot split these rows: {error}") from error
 
 
+def _check_fitted(model: Estimator) -> None:
+    if isinstance(model, BaseEstimator) and hasattr(model, "cv"):  # a search or a committee
+        check_is_fitted(model)
+
+
 def out_of_fold_posterior(model: Estimator, y: ArrayLike | None) -> tuple[Bools, Array, Index]:
     """Labels (True is positive), natural posteriors and numbers of the rows that a fitted search held out."""
     if not hasattr(model, _OUT_OF_FOLD):
+        _check_fitted(model)
         raise InvalidParameter(
             f"from_cv needs a fitted CRCENClassifierCV or CommitteeClassifier, got a {type(model).__name__}: for "
             "another model give its probabilities on rows it did not see to from_predictions"

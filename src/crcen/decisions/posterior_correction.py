@@ -230,6 +230,9 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
 
     def _stated_shares(self, labels: Labels) -> Array:
         """The shares of the classes that ``sampling`` states."""
+        if isinstance(self.sampling, str):
+            allowed = "'auto', None, a share of positives, shares of the classes or a sampler"
+            raise InvalidParameter(f"sampling must be {allowed}: got {self.sampling!r}.")
         shares = class_shares(self.sampling, labels.n_classes, "sampling")
         return labels.by_class(shares[1], shares[0]) if np.ndim(self.sampling) == 0 else shares
 
@@ -520,8 +523,12 @@ def check_columns(q: ArrayLike) -> Array:
     values = check_probabilities(q)
     if values.ndim == 1:
         return np.column_stack([1.0 - values, values])
-    if values.ndim != 2 or values.shape[1] < 2 or np.abs(values.sum(axis=1) - 1.0).max(initial=0.0) > _SUMS_TO_ONE:
-        raise InvalidInput(f"q must have shape (n,) or (n, K), K from 2, with columns that sum to 1, got {values}")
+    if values.ndim != 2 or values.shape[1] < 2:
+        raise InvalidInput(f"q must have shape (n,) or (n, K) with K from 2, got shape {values.shape}")
+    off = np.abs(values.sum(axis=1) - 1.0)
+    if off.max(initial=0.0) > _SUMS_TO_ONE:
+        worst = int(np.argmax(off))
+        raise InvalidInput(f"the columns of q must sum to 1, got {values[worst].sum():g} in row {worst}")
     return values
 
 
@@ -537,12 +544,12 @@ def _stated_weights(weighting: WeightingLike, shares: Array | None, n_classes: i
 
 def class_shares(given: ArrayLike, n_classes: int, name: str) -> Array:
     """Shares of all classes; for two classes one number is that of the positive class."""
-    if np.ndim(given) == 0:
+    if np.ndim(given) == 0 and n_classes == 2:
         share = positive_number(given, name)
-        if n_classes == 2 and share < 1.0:
+        if share < 1.0:
             return np.array([1.0 - share, share])
-        raise InvalidParameter(f"{name} must be {n_classes} shares, or one strictly between 0 and 1: got {share:g}.")
-    values = np.asarray(given, dtype=np.float64)
+        raise InvalidParameter(f"{name} must be a share strictly between 0 and 1: got {share:g}.")
+    values = np.asarray([] if isinstance(given, str) else given, dtype=np.float64)
     if values.shape != (n_classes,) or not (values > 0.0).all() or not np.isfinite(values).all():
         raise InvalidParameter(f"{name} must be {n_classes} shares above 0: got {given!r}.")
     return np.asarray(values / values.sum())

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import Bounds, minimize
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
 
 from crcen._support.progress import part_of, progress_bar
 from crcen.exceptions import CrcenError, InvalidParameter, MissingExtra, TrainingFailed
@@ -249,6 +250,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         CommitteeClassifier
             Another one, without a leaderboard and out-of-fold rows.
         """
+        check_is_fitted(self)
         ensemble, settings = self.ensemble_, self.chosen_settings_
         fresh = clone(self)
         X, y = check_rows(fresh, X, y, reset=True)

@@ -22,7 +22,7 @@ def _as_array(values: ArrayLike, name: str) -> NDArray[np.generic]:
         raise InvalidInput(f"{name} must be a rectangular array of numbers, got one that is not: {error}") from error
     if array.dtype.kind in "biuf":
         return array
-    odd = [value for value in array.ravel().tolist() if not isinstance(value, numbers.Real)]
+    odd = [value for value in array.ravel().tolist() if not isinstance(value, numbers.Real | np.bool_)]
     if odd or array.dtype.kind != "O":
         raise InvalidInput(f"{name} must hold numbers, got {f'values such as {odd[0]!r}' if odd else array.dtype}")
     return array.astype(np.float64)
@@ -34,6 +34,9 @@ def check_binary_target(y: ArrayLike, name: str = "y", ndims: Sequence[int] = (1
     if array.ndim not in ndims or array.size == 0:
         shapes = " or ".join(f"{ndim}-D" for ndim in ndims)
         raise InvalidInput(f"{name} must be {shapes} with at least one row, got an array of shape {array.shape}")
+    n_unknown = int(np.isnan(array).sum()) if array.dtype.kind == "f" else 0
+    if n_unknown:
+        raise InvalidInput(f"{name} must be 0/1 or bool in every row, got {n_unknown} NaN")
     positive: NDArray[np.bool_] = array == 1
     if not (positive | (array == 0)).all():
         labels = np.unique(array)

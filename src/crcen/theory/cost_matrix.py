@@ -59,9 +59,12 @@ class CostMatrix(Shown):
         names = None if labels is None else tuple(_plain(label) for label in labels)
         if len(others) != n_actions - n_classes:
             raise InvalidParameter(f"actions must name {n_actions - n_classes} columns of costs: got {list(others)}.")
-        if names is not None and (len(names) != n_classes or len({*names, *others}) != len(names) + len(others)):
-            got = f"got {list(names)} and {list(others)}"
-            raise InvalidParameter(f"labels must name {n_classes} different classes, and actions no class: {got}.")
+        given = (*(names or ()), *others)
+        if (names is not None and len(names) != n_classes) or len(set(given)) < len(given):
+            got = f"got {None if names is None else list(names)} and {list(others)}"
+            raise InvalidParameter(f"labels must name {n_classes} classes and actions others, each different: {got}.")
+        if is_binary and (n_classes != 2 or names is not None):
+            raise InvalidParameter("is_binary is for two classes without labels: use CostMatrix.binary.")
         self.__dict__.update(costs=values, labels=names, actions=others, is_binary=bool(is_binary))
 
     @classmethod

@@ -38,7 +38,8 @@ TESTS = {
     "groups": "exact tests that groups have equal recall and precision, and a test of equal calibration",
 }
 _SHARE = r"(recall|precision)\s*(?:\[\s*(.+?)\s*\])?\s*(?:>=|≥)"
-_COST, _NUMBER = r"cost per\s+([\d,]+|row)(?:\s+rows?)?\s*(?:<=|≤)", r"(-?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*(%?)"
+_COST = r"cost per\s+([\d,]+|row)(?:\s+rows?)?\s*(?:<=|≤)"
+_NUMBER = r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(%?)"
 _COMPARISON = re.compile(rf"(?:{_SHARE}|{_COST})\s*{_NUMBER}")
 
 
@@ -91,7 +92,7 @@ def _parsed(text: str, classes: Sequence[object], positive: int | None) -> Crite
         return Criterion(metric, value, column, f"{metric}{named} >= {value:g}")
     per = 1 if size == "row" else int(size.replace(",", "") or 0)
     if per < 1 or not 0.0 < value < math.inf:
-        raise InvalidParameter(f"the threshold and the rows of {text!r} must be above 0.")
+        raise InvalidParameter(f"the threshold and the rows of {text!r} must be above 0 and finite.")
     unit = "row" if size == "row" else str(per)
     return Criterion("cost", value / per, -1, f"cost per {unit} <= {value:g}", per)
 

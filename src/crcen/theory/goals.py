@@ -178,7 +178,10 @@ class Capacity(ThresholdGoal):
         """As a capacity of rows."""
         if self.period is None:
             return self
-        return replace(self, per=round(len(days) / float(np.ptp(days) + 1) * PERIODS[self.period]))
+        rows = len(days) / float(np.ptp(days) + 1) * PERIODS[self.period]
+        if self.alarms >= round(rows):
+            raise InvalidParameter(f"{self} allows an alarm on every row: there are {rows:.3g} rows a {self.period}.")
+        return replace(self, per=round(rows))
 
     def meet(self, p: Array, times: ArrayLike | None = None) -> "MetGoal":
         """The riskiest rows of each period; equal ones by their order."""
@@ -223,9 +226,10 @@ class _AlarmShare(ThresholdGoal):
 
     def _check_cut(self, cut: int, rows: RowsByProbability) -> None:
         if cut < 0:
-            first, *_, last = rows.totals[0] + rows.totals[1]
-            share = f"{100 * first / last:.3g} % of the rows share the largest probability, {rows.scores[0]:.4g}"
-            raise InvalidParameter(f"no threshold has {self}: {share}")
+            alarms = rows.totals[0] + rows.totals[1]
+            share, most = 100 * alarms[0] / alarms[-1], rows.scores[0]
+            found = f"{share:.3g} % of the rows share the largest probability, {most:.4g}"
+            raise InvalidParameter(f"no threshold has {self}: {found}")
 
 
 @dataclass(frozen=True, repr=False)

@@ -33,9 +33,13 @@ class ConfusionCounts(EqualByArrays):
     tn: FloatOrArray
 
     def __post_init__(self) -> None:
+        shapes = {}
         for cell in fields(self):
             counts = checks.check_not_negative(getattr(self, cell.name), cell.name)
+            shapes[cell.name] = counts.shape
             object.__setattr__(self, cell.name, scalar(counts))
+        if len(set(shapes.values())) > 1:
+            raise InvalidInput(f"tp, fp, fn and tn must have one shape, got {shapes}")
 
     @property
     def recall(self) -> FloatOrArray:
@@ -235,12 +239,17 @@ class Quality:
     def lines(self) -> list[str]:
         """The counts, their cost, and a line for each class."""
         names = [short(name) for name in self.costs.names]
+        heads = [short(name, _WIDEST) for name in names]
+        alike = [k for k, head in enumerate(heads) if heads.count(head) > 1]
+        for k in alike:  # names that begin alike: by number
+            heads[k], names[k] = f"({k + 1})", f"({k + 1}) {names[k]}"
         width = max(9, *(len(name) + 2 for name in names))
         cell_width = min(width, _WIDEST + 2)
         table = [
             f"{name:<{width}}" + "".join(f"{_count(cell):>{cell_width}}" for cell in row)
             for name, row in zip(names, self.counts.table.tolist(), strict=False)
         ]
+        table += [f"{names[k]:<{width}}(no class)" for k in alike if k >= len(self.labels)]
         share_width = max(24, *(len(str(share)) + 2 for share in (*self.recalls, *self.precisions)))
         averages = [f"{one:.3f}" if math.isfinite(one) else "–" for one in self.average_precisions]
         by_class = [
@@ -253,7 +262,7 @@ class Quality:
             saved, side = Interval(-saved.value, -saved.high, -saved.low), "dearer"
         return [
             "true ↓ decided →",
-            " " * width + "".join(f"{short(name, _WIDEST):>{cell_width}}" for name in names),
+            " " * width + "".join(f"{head:>{cell_width}}" for head in heads),
             *table,
             f"Cost per row {self.cost.value:.4g} ({self.cost.low:.4g} to {self.cost.high:.4g}), against "
             f"{self.habit_cost:.4g} with {self.habit} for every row: {saved.value:.4g} {side} "

@@ -32,6 +32,8 @@ def _real_number(value: object, name: str, allowed: str) -> float:
         got, meant = f"the text {value!r}", "a number"
     elif isinstance(value, _Spec):
         got, meant = f"{value!r}", f"{value!r} by itself"
+    elif isinstance(value, type):
+        got, meant = f"the class {value.__name__}", f"{value.__name__}(…) with a number"
     raise InvalidParameter(f"{name} must be {allowed}, got {got}: did you mean {meant}?")
 
 
@@ -365,7 +367,8 @@ def resolved(weighting: object, counts: Array, positive: int | None = None) -> P
     is_list = isinstance(weighting, list | tuple) or getattr(weighting, "ndim", 0) == 1
     if positive is not None and not is_list:
         spec = as_spec(weighting)
-        factor = float(counts[1 - positive] / counts[positive]) if isinstance(spec, Alpha) else 1.0
+        pos, neg = positive_number(counts[positive], "n_pos"), positive_number(counts[1 - positive], "n_neg")
+        factor = neg / pos if isinstance(spec, Alpha) else 1.0
         negative = 1.0 - spec.value if isinstance(spec, Lam) else 1.0
         return Price(_by_column(spec.value * factor, negative, positive), counts, None, positive)
     if isinstance(weighting, Goal) or (isinstance(weighting, str) and weighting != "balanced"):

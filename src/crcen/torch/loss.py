@@ -73,7 +73,10 @@ def weights_of_classes(weighting: Weighting, counts: Counts = None) -> Array:
 
 def price_of(weighting: Weighting, counts: Array) -> Price:
     """A weighting resolved on the weight of each class; two given weights are a cost ratio."""
-    return resolved(stated_weights(weighting), counts, 1 if len(counts) == 2 else None)
+    given = stated_weights(weighting)
+    if isinstance(given, Price) and given.positive == 0:  # the weights of its classes, as a loss has them
+        given = given.weights
+    return resolved(given, counts, 1 if len(counts) == 2 else None)
 
 
 def _is_list(given: WeightingLike) -> bool:

@@ -112,6 +112,8 @@ def stationarity(
     bias : str, optional
         Name of the output bias, as in `crcen.torch.balance_`.
     """
+    if loss is not None and not callable(loss):
+        raise InvalidParameter(f"loss must be callable with logits and targets: got {type(loss).__name__}.")
     trial = _Trial(module, batches, weighting, bias, loss, optimizer, sampler)
     rows = trial.rows
     equation = key_equation_of_logits(rows.y, balance.margin(rows.logits), trial.price, rows.sample_weight)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 from sklearn.exceptions import NotFittedError
+from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import (
     GridSearchCV,
     GroupKFold,
@@ -491,6 +492,19 @@ def test_an_interrupted_search_keeps_what_was_fitted(monkeypatch, part):
         check_is_fitted(new)
     np.testing.assert_array_equal(clf.decision_function(X), logits)
     assert clf.classes_.tolist() == [0, 1]
+
+
+def test_shuffled_labels_are_not_predicted():
+    """Labels that have nothing to do with X: choosing by the held-out rows gains little over log 2, and no more."""
+    noise, areas, losses = {**QUICK, "max_epochs": 25, "learning_rate": 0.03, "cv": 4}, [], []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        rows, labels = rng.normal(size=(160, 5)), rng.permutation(np.arange(160) < 40).astype(int)
+        found = CRCENClassifierCV(hidden=[(4,), (16,)], l2=[1e-4, 1e-2], **noise | {"random_state": seed})
+        areas.append(roc_auc_score(labels, found.fit(rows, labels).oof_decision_function_))
+        losses.append(-found.best_score_)
+    assert abs(np.mean(areas) - 0.5) < 4 * np.sqrt(161 / (12 * 40 * 120) / 8)  # standard error of an AUC by chance
+    assert np.mean(losses) > np.log(2.0) - 0.02
 
 
 def test_the_same_seed_gives_the_same_search():
