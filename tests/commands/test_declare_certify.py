@@ -245,7 +245,7 @@ def test_criteria_without_a_test_are_refused_and_nothing_is_written(model_file, 
     with pytest.raises(crcen.InvalidParameter, match=why):
         crcen.declare(model_file, [text], out=tmp_path / "d.toml")
     assert not list(tmp_path.iterdir())
-    numbers = parse_criteria(["recall >= +8E-1", "recall >= 70 %", "cost per row <= .5"], ["no", "yes"], 1)
+    numbers = parse_criteria(["recall >= +8E-1", "precision >= 70 %", "cost per row <= .5"], ["no", "yes"], 1)
     assert [one.threshold for one in numbers] == [0.8, 0.7, 0.5]
 
 
