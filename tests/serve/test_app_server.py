@@ -13,6 +13,7 @@ import pytest
 from serve_tables import binary_table, class_table, until
 
 import crcen
+from crcen.serve.app import Job
 
 
 def wait(client, project):
@@ -102,11 +103,21 @@ def test_errors_are_those_of_the_command_line(app, project, tmp_path, crcen_comm
         assert (answer.status_code, sentence in answer.json()["error"]) == (422, True), answer.text
     for path, content, status in (("?name=", "a", 422), ("?name=a.csv", "", 422), ("/unknown/fit", "{}", 404)):
         assert app.client.post(f"/api/projects{path}", content=content).status_code == status
+    long = (b" " * 100_000 for _ in range(11))  # a body of several parts states no length
+    assert app.client.post(f"/api/projects/{project}/fit", content=long).status_code == 413
     assert app.client.post("/api/saved/..%2Fsecret").status_code == 404
     assert app.client.get(f"/api/projects/{project}/report").status_code == 404
     damaged = app.client.post("/api/projects?name=x.xlsx", content=b"not a workbook").json()["id"]
     found = wait(app.client, damaged)
     assert (found["job"]["status"], "Traceback" in json.dumps(found)) == ("failed", False)
+
+
+def test_step_beyond_its_limit_is_ended(tmp_path):
+    binary_table().to_csv(tmp_path / "cases.csv", index=False)
+    options = {"data": str(tmp_path / "cases.csv"), "target": "fraud"}
+    job = Job("look", options, tmp_path / "job", pytest.fail, limit=0.01)
+    assert until(lambda: job.status == "failed" and not (tmp_path / "job").exists())
+    assert "ended after 0.01 seconds" in job.to_dict()["error"]
 
 
 def test_prices_of_several_classes(app):

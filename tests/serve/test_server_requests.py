@@ -1,5 +1,6 @@
 """The server: access, answers, mistakes, decision log, audits, labels, metrics, reload and processes."""
 
+import asyncio
 import concurrent.futures
 import json
 import os
@@ -70,9 +71,20 @@ def test_other_hosts_need_a_token(models, crcen_command):
 
 
 def test_answers_are_sent_without_delay():
-    """Where the protocol is stated, asyncio turns Nagle's algorithm off; with it, answers can wait 40 ms."""
-    with bound_socket("127.0.0.1", 0) as sock:
-        assert sock.proto == socket.IPPROTO_TCP
+    async def option():
+        found = asyncio.get_running_loop().create_future()
+
+        async def accept(reader, writer):
+            connection = writer.get_extra_info("socket")
+            found.set_result(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        async with await asyncio.start_server(accept, sock=bound_socket("127.0.0.1", 0)) as server:
+            _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            writer.close()
+            return await found
+
+    assert asyncio.run(option()) == 1  # with Nagle's algorithm, answers can wait 40 ms
 
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "serve.md"
@@ -150,11 +162,14 @@ def test_inference_protocol_equals_predict(client, name, table, target):
     assert [one["name"] for one in asked["outputs"]] == ["decision"]
 
 
+def packed(texts):
+    return b"".join(struct.pack("<I", len(one.encode())) + one.encode() for one in texts)
+
+
 def test_inference_protocol_binary_tensors(client):
     """As tritonclient.http writes them: JSON first, then the bytes of each tensor."""
     rows = records(binary_table(3, seed=7).drop(columns="fraud"))
-    texts = {name: [row[name].encode() for row in rows] for name in ("country", "since")}
-    data = {name: b"".join(struct.pack("<I", len(one)) + one for one in own) for name, own in texts.items()}
+    data = {name: packed(row[name] for row in rows) for name in ("country", "since")}
     kinds = dict.fromkeys(data, "BYTES")
     for name, kind, form in (("amount", "FP64", "d"), ("age", "FP32", "f"), ("member", "BOOL", "?")):
         cells = [np.nan if row[name] is None else row[name] for row in rows]
@@ -163,10 +178,24 @@ def test_inference_protocol_binary_tensors(client):
     inputs = [{"name": one, "shape": [3], "datatype": kinds[one], "parameters": sizes[one]} for one in data]
     _, plain = post(client, rows, "model=fraud")
     wanted = [one["probability"] for one in plain["predictions"]]
-    header = json.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}}).encode()
-    length = {"Inference-Header-Content-Length": str(len(header))}
-    answer = client.post("/v2/models/fraud/infer", content=header + b"".join(data.values()), headers=length)
-    assert answer.json()["outputs"][0]["data"] == pytest.approx(wanted, rel=1e-6)  # answers are JSON
+    assert client.get("/v2").json()["extensions"] == ["binary_tensor_data"]
+    asked = [{"name": "decision", "parameters": {"binary_data": True}}, {"name": "probability"}]
+    all_binary = {"parameters": {"binary_data_output": True}}
+    for options, n_binary in (({}, 0), (all_binary, 4), ({"outputs": asked}, 1)):
+        header = json.dumps({"inputs": inputs, **options}).encode()
+        length = {"Inference-Header-Content-Length": str(len(header))}
+        answer = client.post("/v2/models/fraud/infer", content=header + b"".join(data.values()), headers=length)
+        end = int(answer.headers.get("inference-header-content-length", len(answer.content)))
+        outputs, rest = json.loads(answer.content[:end])["outputs"], answer.content[end:]
+        found = {}
+        for one in outputs:
+            size = one.get("parameters", {}).get("binary_data_size", 0)
+            found[one["name"]], rest = one.get("data", rest[:size]), rest[size:]
+        assert (rest, sum("parameters" in one for one in outputs)) == (b"", n_binary)
+        p = np.frombuffer(found["probability"], "<f8").tolist() if n_binary == 4 else found["probability"]
+        assert p == pytest.approx(wanted, rel=1e-6)
+        decisions = [one["decision"] for one in plain["predictions"]]
+        assert found["decision"] == (packed(decisions) if n_binary else decisions)
 
 
 def test_metadata_and_health(client):

@@ -73,10 +73,12 @@ _SECONDS_BETWEEN = 0.2
 class Job:
     """A step in a child process: "look", "fit", "score" or "monitor" with options of the public function.
 
-    Its folder is removed if the job fails or is cancelled. ``done`` takes the result.
+    Its folder is removed if the job fails or is cancelled. ``done`` takes the result; ``limit`` is in seconds.
     """
 
-    def __init__(self, step: str, options: Values, folder: Path, done: Callable[[Values], None]) -> None:
+    def __init__(
+        self, step: str, options: Values, folder: Path, done: Callable[[Values], None], limit: float | None = None
+    ) -> None:
         self.step, self.status, self.error = step, "running", ""
         self._share: float | None = None
         self._seconds: float | None = None
@@ -88,8 +90,12 @@ class Job:
         self._child.start()
         atexit.register(self._kill)  # before multiprocessing, which would wait for the child
         there.close()
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
+        why = f"the step was ended after {limit or 0:g} seconds: choose a longer time limit or fewer rows."
+        self._timer = threading.Timer(limit or threading.TIMEOUT_MAX, self.cancel, ("failed", why))
+        self._thread = threading.Thread(target=self._read)
+        for one in (self._timer, self._thread):
+            one.daemon = True
+            one.start()
 
     def to_dict(self) -> Values:
         """Where it stands."""
@@ -97,10 +103,10 @@ class Job:
         found = {"step": self.step, "status": self.status, "title": _STEPS[self.step][1], "share": self._share}
         return {**found, "seconds": round(seconds, 1), "error": self.error}
 
-    def cancel(self) -> None:
+    def cancel(self, status: str = "cancelled", why: str = "") -> None:
         """End the child and its own children, and remove its files."""
         if self.status == "running":
-            self.status = "cancelled"
+            self.status, self.error = status, why
             self._kill()
             self._thread.join(10)
 
@@ -122,6 +128,7 @@ class Job:
                     self.error = value
                 else:
                     result = value
+        self._timer.cancel()
         self._kill()  # children of the child
         atexit.unregister(self._kill)
         self._pipe.close()
@@ -296,7 +303,7 @@ class Application:
         drop = given.get("drop")
         shared: Options = {"target": _text(given, "target"), "positive": given.get("positive") or None}
         options = {**shared, "data": _table(project), "drop": drop if isinstance(drop, list) else []}
-        prefix = ""
+        prefix, limit = "", None
         if given.get("price") == "costs":
             text, place = _costs(given.get("value"), str(shared["target"])), project.folder / "costs.csv"
             place.write_text(text, encoding="utf-8")
@@ -312,7 +319,7 @@ class Application:
             options["time_limit"], effort = limit, Options(time_limit=f"{limit:g}")
         files: Options = {"out": "model.crcen", "report": "report.html"}
         command = _command("fit", project.name, **shared, **price, drop=options["drop"], **effort, **files)
-        return self._start(project, "fit", options, prefix + command)
+        return self._start(project, "fit", options, prefix + command, None if limit is None else 3.0 * limit + 300.0)
 
     async def score(self, request: Request) -> object:
         """Score the rows of an uploaded table."""
@@ -458,7 +465,9 @@ class Application:
             raise
         return place
 
-    def _start(self, project: Project, step: str, options: Options, command: str) -> Options:
+    def _start(
+        self, project: Project, step: str, options: Options, command: str, limit: float | None = None
+    ) -> Options:
         """Start a step; its files and result belong to the project once it is done."""
         with self._lock:
             project.check_free()
@@ -477,7 +486,7 @@ class Application:
                 project.frames = None
 
             places = {option: str(folder / file) for option, _, file in outputs}
-            project.job = Job(step, {**options, **places}, folder, done)
+            project.job = Job(step, {**options, **places}, folder, done, limit)
         return project.to_dict()
 
 
@@ -505,7 +514,12 @@ def run_app(folder: Path, port: int, started: Callable[[str], None], *, browser:
 
 
 async def _given(request: Request) -> Options:
-    found = json_body(await request.body())
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > 1_000_000:
+            raise HTTPException(413, "options are at most 1 MB.")
+    found = json_body(body)
     if not isinstance(found, dict):
         raise InvalidInput("options must be an object.")
     return found

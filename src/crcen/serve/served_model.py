@@ -188,6 +188,14 @@ def _from_binary(data: bytes, datatype: str, name: str) -> list[object]:
     return found
 
 
+def tensor_bytes(cells: Sequence[object], datatype: str) -> bytes:
+    """Cells as a binary tensor; each string follows its length in 4 bytes."""
+    if datatype != "BYTES":
+        return np.asarray(cells, dtype=_NUMPY[datatype]).tobytes()
+    texts = [str(cell).encode() for cell in cells]
+    return b"".join(len(text).to_bytes(4, "little") + text for text in texts)
+
+
 def _check_number(n: int, most_rows: int, none: str) -> None:
     require_input(n, f"a request must have at least one row: got {none}.")
     most = f"a request has at most {plural(most_rows, 'row')}: got {n:,}; send several requests."

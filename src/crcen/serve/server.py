@@ -60,7 +60,7 @@ ENDS = (signal.SIGINT, signal.SIGTERM)
 GRACE_SECONDS = 10
 # Bodies up to this size are answered in the event loop, which is faster than a thread.
 _SMALL_BODY = 8_192
-_ABOUT = {"name": "crcen", "version": __version__, "extensions": []}
+_ABOUT = {"name": "crcen", "version": __version__, "extensions": ["binary_tensor_data"]}
 _OPEN_PATHS = ("/v2/health/live", "/v2/health/ready")
 _LOGGER = logging.getLogger("crcen.serve")
 _BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -399,7 +399,7 @@ class Service:
         length, served = request.headers.get("inference-header-content-length"), self._named(request)
         return await self._run(lambda: self._infer(body, length, served), len(body))
 
-    def _infer(self, body: bytes, length: str | None, served: ServedModel) -> dict[str, object]:
+    def _infer(self, body: bytes, length: str | None, served: ServedModel) -> Response:
         rows, options, request = served_model.tensor_rows(body, length, self.settings.max_rows)
         scored, more = self._scored(served, rows, {**options, "model": None})
         texts = {
@@ -410,22 +410,27 @@ class Service:
         decisions = [str(one) for one in scored.decisions]
         columns: Columns = {"probability": p.ravel().tolist(), "decision": decisions, **texts}
         kinds = {"probability": "FP64", "audit": "BOOL", "audit_probability": "FP64"}
-        want = request.get("outputs")
-        if want is None:
-            want = [{"name": name} for name in columns]
-        if not isinstance(want, list) or not all(isinstance(one, dict) and one.get("name") in columns for one in want):
-            raise InvalidInput(f"outputs must be a list of objects with a name of {', '.join(columns)}.")
-        shapes = {"probability": list(p.shape)}
-        outputs = [
-            {"name": one, "datatype": kinds.get(one, "BYTES"), "shape": shapes.get(one, [len(p)]), "data": columns[one]}
-            for one in (output["name"] for output in want)
-        ]
+        outputs: list[dict[str, object]] = []
+        binary = b""
+        for name, is_binary in _wanted_outputs(request, list(columns)).items():
+            kind = kinds.get(name, "BYTES")
+            output = {"name": name, "datatype": kind, "shape": list(p.shape) if name == "probability" else [len(p)]}
+            if is_binary:
+                data = served_model.tensor_bytes(columns[name], kind)
+                outputs.append({**output, "parameters": {"binary_data_size": len(data)}})
+                binary += data
+            else:
+                outputs.append({**output, "data": columns[name]})
         answer: dict[str, object] = {"model_name": served.name, "model_version": served.version, "outputs": outputs}
         if scored.all_notes:
             answer["parameters"] = {"notes": "; ".join(scored.all_notes)}
         if isinstance(request.get("id"), str):
             answer["id"] = request["id"]
-        return answer
+        if not any("parameters" in one for one in outputs):
+            return json_response(answer)
+        text = json.dumps(answer, allow_nan=False).encode()
+        headers = {"Inference-Header-Content-Length": str(len(text))}
+        return Response(text + binary, headers=headers, media_type="application/octet-stream")
 
     def _scored(self, served: ServedModel, rows: Sequence[Row], options: Options) -> tuple[Scored, Columns]:
         """Decide rows and record the decisions: the result, and further columns of the answer."""
@@ -595,6 +600,22 @@ def _price_values(price: Price | Goal) -> dict[str, object]:
     if price.positive is None:
         return {"weights": price.weights.tolist()}
     return {"cost_ratio": float(f"{price.cost_ratio:.12g}")}
+
+
+def _wanted_outputs(request: dict[str, object], names: list[str]) -> dict[str, bool]:
+    """Outputs by name, and whether each is a binary tensor; all of them if none is asked for."""
+
+    def flag(parameters: object, name: str) -> object:
+        return parameters.get(name) if isinstance(parameters, dict) else None
+
+    is_binary = flag(request.get("parameters"), "binary_data_output") is True
+    asked = request.get("outputs")
+    if asked is None:
+        return dict.fromkeys(names, is_binary)
+    if not isinstance(asked, list) or not all(isinstance(one, dict) and one.get("name") in names for one in asked):
+        raise InvalidInput(f"outputs must be a list of objects with a name of {', '.join(names)}.")
+    flags = {one["name"]: flag(one.get("parameters"), "binary_data") for one in asked}
+    return {name: is_binary if found is None else found is True for name, found in flags.items()}
 
 
 def serve(settings: Settings, port: int, workers: int = 1, started: Callable[[str], None] = lambda _: None) -> None:
