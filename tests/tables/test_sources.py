@@ -179,6 +179,14 @@ def test_errors_name_standard_input(monkeypatch):
             open_table("-").read()
 
 
+def test_devices_are_refused_and_words_of_databases_are_not(tmp_path):
+    with pytest.raises(DataUnavailable, match="is a device"):
+        open_table("/dev/zero")
+    for start in ("SQLite,y", "id,name,DUCK"):
+        (tmp_path / "a.csv").write_text(f"{start}\n{start.lower()}\n")
+        assert list(open_table(tmp_path / "a.csv").columns) == start.split(",")
+
+
 # -- data frames -------------------------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import stat
 import sys
 import tempfile
 from abc import ABC, abstractmethod
@@ -88,7 +89,8 @@ class DataFile:
             self.compression = next((one for start, one in _COMPRESSED.items() if first.startswith(start)), None)
             if self.compression is not None:
                 first = self._first_bytes()
-        if database := "sqlite" if first.startswith(b"SQLite") else "duckdb" if b"DUCK" in first else "":
+        is_sqlite, is_duckdb = first == b"SQLite format 3\0", first[8:12] == b"DUCK" and b"\0" in first
+        if database := "sqlite" if is_sqlite else "duckdb" if is_duckdb else "":
             message = f"{self.name} is a database: give {database}:///{self.path}, with table= or query=."
             raise InvalidInput(message, parameter=("table", "query"))
         is_parquet = first.startswith(b"PAR1") or self.suffix in (".parquet", ".pq")
@@ -108,6 +110,8 @@ class DataFile:
     def _first_bytes(self) -> bytes:
         if self.system is None:
             self.stamp = self._look()
+            if stat.S_ISCHR(os.stat(self.path).st_mode):
+                raise DataUnavailable(f"{self.name} is a device; give a file.")
         with self.opened() as file:
             return bytes(file.read(16))
 

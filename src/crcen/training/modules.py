@@ -134,12 +134,12 @@ def _optimizer(given: object, module: nn.Module, job: TrainingJob) -> torch.opti
         raise InvalidParameter("the module has no parameter that can be trained.")
     if given is None:
         return torch.optim.Adam(parameters, lr=job.learning_rate)
-    made = given
+    made = None  # an optimizer itself has the parameters of another module
     if callable(given):
         made = given(parameters, lr=job.learning_rate) if isinstance(given, type) else given(parameters)
     if not isinstance(made, torch.optim.Optimizer):
         allowed = "a class such as torch.optim.SGD, or a function from parameters to an optimizer"
-        raise InvalidParameter(f"optimizer must be {allowed}: got {made!r}.")
+        raise InvalidParameter(f"optimizer must be {allowed}: got {given if made is None else made!r}.")
     return made
 
 
