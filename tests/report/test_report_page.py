@@ -4,6 +4,7 @@ import json
 import os
 import re
 from html.parser import HTMLParser
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -205,3 +206,11 @@ def test_what_comes_back_is_a_path_with_the_warnings(tmp_path, priced):
     assert (report.warnings, len(report.findings)) == ((), 9)
     few = crcen.write_report(model, X[:120], y[:120], tmp_path / "two.html")
     assert "CRC001" in [one.code for one in few.warnings]
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, priced, monkeypatch):
+    (tmp_path / "report.html").write_text("old")
+    monkeypatch.setattr(os, "replace", mock.Mock(side_effect=OSError(28, "No space left on device")))
+    with pytest.raises(DataUnavailable, match="No space left"):
+        crcen.write_report(*priced, tmp_path / "report.html")
+    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("report.html", "old")]

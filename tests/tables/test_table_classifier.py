@@ -49,6 +49,17 @@ NUMBERS = RNG.normal(size=N)
 WORDS = np.array(["red", "green", "blue", "stolen", "card", "abroad", "night", "refund", "gift", "large"])
 
 
+def test_a_text_table_and_its_typed_twin_give_the_same_answers():
+    columns = {"x": np.where(np.arange(N) % 5 == 0, np.nan, NUMBERS), "b": [True, False, True] * 20}
+    columns |= {"c": ["a", "b", None] * 20, "when": pd.date_range("2024-01-01", periods=N, freq="7h")}
+    typed = pd.DataFrame(columns)
+    text = typed.astype(object).where(typed.notna(), None).map(lambda cell: None if cell is None else str(cell))
+    for train in (typed, text):
+        model = TableClassifier(estimator=SMALL, random_state=0).fit(train, labels())
+        assert kinds(model) == {"x": "number", "b": "boolean", "c": "category", "when": "date"}
+        np.testing.assert_allclose(model.predict_proba(typed), model.predict_proba(text), rtol=1e-12)
+
+
 def test_strings_of_more_values_than_categories_are_text():
     texts = [" ".join(RNG.choice(WORDS, 5)) + f" {i}" for i in range(600)]
     model, frame = fitted(600, note=texts), pd.DataFrame({"note": texts})
