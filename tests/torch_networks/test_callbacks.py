@@ -132,7 +132,6 @@ def test_without_lightning_the_extra_is_named(monkeypatch):
     for name in ("lightning", "lightning.pytorch", "pytorch_lightning", "crcen.torch.lightning"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    monkeypatch.setitem(sys.modules, "lightning", None)
     with pytest.raises(MissingExtra, match=r"pip install 'crcen\[interop\]'"):
         importlib.import_module("crcen.torch.lightning")
 

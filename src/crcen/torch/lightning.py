@@ -1,12 +1,13 @@
 """Lightning, under either package name: balance the output bias when a fit ends."""
 
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 from torch import nn
 
-from crcen._support.extras import need
+from crcen.exceptions import MissingExtra
 from crcen.torch.balance import Batches, balance_, every_row
 from crcen.torch.loss import Weighting, weighting_of
 
@@ -14,9 +15,11 @@ Trainer = Any  # of either package
 _NAMES = ("lightning.pytorch", "pytorch_lightning")
 # The package that is already imported, otherwise the installed one.
 _FOUND = [name for name in _NAMES if name in sys.modules] or [name for name in _NAMES if find_spec(name.split(".")[0])]
+if not _FOUND:
+    raise MissingExtra("lightning is not installed; get it with: pip install 'crcen[interop]'")
 
 
-class BalanceCallback(need((_FOUND or _NAMES)[0], "interop").Callback):  # type: ignore[misc]
+class BalanceCallback(import_module(_FOUND[0]).Callback):  # type: ignore[misc]
     """Balances the output bias on the training rows when a fit ends.
 
     Checkpoints of earlier epochs are not balanced: save one after the fit (``trainer.save_checkpoint``). ``weighting``
