@@ -110,6 +110,7 @@ def test_nothing_is_written_over_what_is_read(refusal, folder, tmp_path):
         ["report", model, test, "--out", test],
         ["report", model, test, "--out", model],
         ["export", model, "--onnx", model],
+        ["serve", model, "--log", model],
     ):
         assert "it is the file that is read; give another name" in refusal(*arguments)
     page = tmp_path / "page.html"

@@ -168,6 +168,10 @@ def test_verify_accepts_what_belongs_together_and_finds_every_changed_byte(decla
             assert not crcen.verify(tmp_path / "changed.json").is_valid, place
         except crcen.InvalidInput as error:
             assert "not a certificate" in str(error)  # noqa: PT017
+    for part in ("model", "data", "declaration"):
+        (tmp_path / "changed.json").write_text(json.dumps({**json.loads(raw), part: [3]}))
+        with pytest.raises(crcen.InvalidInput, match="is not a certificate"):
+            crcen.verify(tmp_path / "changed.json", **whole)
     (tmp_path / "spaced.json").write_bytes(raw + b" ")
     assert not crcen.verify(tmp_path / "spaced.json").is_valid
     rows = pd.read_csv(files / "test.csv")
@@ -247,6 +251,9 @@ def test_criteria_without_a_test_are_refused_and_nothing_is_written(model_file, 
     assert not list(tmp_path.iterdir())
     numbers = parse_criteria(["recall >= +8E-1", "precision >= 70 %", "cost per row <= .5"], ["no", "yes"], 1)
     assert [one.threshold for one in numbers] == [0.8, 0.7, 0.5]
+    (tmp_path / "list.json").write_text("[3]")
+    with pytest.raises(crcen.InvalidInput, match="must hold fields, such as purpose"):
+        crcen.declare(model_file, ["drift"], out=tmp_path / "d.toml", description=tmp_path / "list.json")
 
 
 def scored(rng, n, shares, groups=None):

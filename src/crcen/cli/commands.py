@@ -10,6 +10,7 @@ from typing import Any
 
 import typer
 
+from crcen._support.files import check_writable
 from crcen.cli.app import (
     Given,
     Listing,
@@ -92,6 +93,8 @@ def _serve(
         raise typer.BadParameter("--token and --token-file both state the token: give one of them.")
     if token_file is not None:
         token = token_file.read_text(encoding="utf-8").strip()
+    if settings["log"] is not None and settings["log"].is_file():  # to which decisions are added
+        check_writable(settings["log"], *models, token_file)
     settings |= {"audit": settings["audit"] or 0.0, "token": token or None}
     settings |= {"log_bytes": settings.pop("log_size") * 1_000_000}
     settings |= {"max_bytes": settings.pop("max_megabytes") * 1_000_000}

@@ -233,9 +233,10 @@ def _description(given: Mapping[str, str] | str | Path | None) -> dict[str, str]
         where, raw = str(given), read_bytes(given)
         try:
             text = raw.decode()
-            given = dict(json.loads(text) if Path(given).suffix.lower() == ".json" else tomllib.loads(text))
-        except (TypeError, ValueError) as error:
+            given = json.loads(text) if Path(given).suffix.lower() == ".json" else tomllib.loads(text)
+        except ValueError as error:
             raise InvalidInput(f"{where} must be a TOML or JSON file of text fields: {error}.") from error
+        require_input(isinstance(given, dict), f"{where} must hold fields, such as {listed(FIELDS)}.")
     found = dict.fromkeys(FIELDS, "")
     for name, value in (given or {}).items():
         close = closest(str(name), FIELDS)
@@ -620,8 +621,11 @@ def verify(
         How the table is read; with ``model`` by default as its training table was.
     """
     content = read_json(certificate, *CERTIFICATE, "a certificate that crcen certify wrote")
-    keys = {"digest", "signature", "signed_by", "model", "data", "declaration", "verdict"}
-    require_input(keys <= {*content}, f"{certificate} is not a certificate that crcen certify wrote.")
+    parts = {"model": {"sha256"}, "declaration": {"digest"}, "data": {"columns", "target", "sha256", "labelled_sha256"}}
+    has_parts = all(isinstance(content.get(name), dict) and keys <= {*content[name]} for name, keys in parts.items())
+    is_whole = has_parts and {"digest", "signature", "signed_by", "verdict"} <= {*content}
+    is_whole = is_whole and isinstance(content["data"]["columns"], list)
+    require_input(is_whole, f"{certificate} is not a certificate that crcen certify wrote.")
     is_canonical = json_text(content).encode(errors="surrogatepass") == Path(certificate).read_bytes()
     is_same = is_canonical and hashlib.sha256(_payload(content)).hexdigest() == content["digest"]
     checks = [("content", is_same, "unchanged since it was written" if is_same else "changed after it was written")]
@@ -635,7 +639,8 @@ def verify(
         source = inputs.source_of(data, read, None if model is None else inputs.model_of(model))
         checks.append(_data_check(content["data"], source))
     if page is not None:
-        is_page = read_bytes(page) == certificate_page(content).encode()
+        raw = read_bytes(page)
+        is_page = is_same and raw == certificate_page(content).encode()
         text = "the page of this certificate" if is_page else "not the page that this version of crcen writes"
         checks.append(("page", is_page, text))
     return Verification(tuple(checks), str(content["verdict"]) if is_same else "")
