@@ -93,6 +93,8 @@ def test_without_a_target_and_with_many_values():
     assert set(one.counts) == {"NO", "not NO"}
     with pytest.raises(InvalidInput, match="must be a column"):
         look_at_table(FRAME, target="nothing")
+    with pytest.raises(InvalidParameter, match="positive= needs target="):
+        look_at_table(FRAME, positive="NO")
     for n in (0, 2):
         with pytest.raises(InvalidInput, match=r"^the data frame has no row with a value of y\.$"):
             look_at_table(pd.DataFrame({"x": range(n), "y": [None] * n}), target="y")

@@ -243,6 +243,7 @@ class _Rows(NamedTuple):
 def _rows(source: Source, target: str | None, positive: Label | None, audited: str | None) -> _Rows:
     other = f"audit_probability= needs target=, another column: got {target!r}."
     require(audited is None or target not in (None, audited), other, "audit_probability", "target")
+    require(positive is None or target is not None, "positive= needs target=, its column.", "positive", "target")
     inputs.role_columns(source, None, {"audit_probability": audited})
     frame, notes = source.numbered(), source.notes
     if target is None:
