@@ -20,6 +20,7 @@ _SUBMODULE_NAMES = {
     "crcen.commands.export": "OnnxExport",
     "crcen.commands.fit": "TableFit",
     "crcen.commands.fit_files": "FilesFit",
+    "crcen.commands.look": "TableLook",
     "crcen.commands.monitor": "TableWatch",
     "crcen.commands.plan": "TablePlan",
     "crcen.commands.predict": "TablePredictions",
@@ -54,6 +55,7 @@ _SUBMODULE_NAMES = {
 _REMOVED = {
     "Costs": "use CostMatrix.binary(tp=0, fp=1, fn=1, tn=0)",
     "ClassWeighting": "use crcen.theory.price.Price, which resolve returns",
+    "ClassKeyEquations": "use KeyEquation, which key_equation returns for any number of classes",
 }
 with open(os.path.join(os.path.dirname(__file__), "__init__.pyi"), encoding="utf-8") as _stub:
     # Lines are "from MODULE import NAME as NAME".

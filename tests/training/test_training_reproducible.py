@@ -47,8 +47,7 @@ fits = {
     "linear": crcen.CRCENClassifier(hidden=(), random_state=0).fit(*rows(14000, 12)),
     "map": crcen.CRCENClassifier(hidden=(4,), n_members=2, encoding="standard", max_epochs=1, random_state=0,
                                  calibration=crcen.Calibration(probability="temperature")).fit(*rows(14000, 3)),
-    "streamed": crcen.fit_stream([rows(11000, 6), rows(11000, 6, 1)], epochs=1, encoding="steps", hidden=(500,),
-                                 random_state=0),
+    "streamed": crcen.fit_stream([rows(11000, 6), rows(11000, 6, 1)], epochs=1, hidden=(500,), random_state=0),
     "in parts": crcen.CRCENClassifier(random_state=0).partial_fit(*rows(3000, 6)),
 }
 print(json.dumps({name: digest(model) for name, model in fits.items()}))

@@ -459,7 +459,7 @@ def report_table(
         if column is not None or rule.goal is not None:
             given, found = "weighting" if costs is None else "costs", rule.labels[column or 0]
             why = f"this model finds {found}, and its page has a price to move; crcen evaluate judges it at another."
-            raise InvalidParameter(f"{given} must be left out: {why}")
+            raise InvalidParameter(f"{given} must be left out: {why}", parameter=given)
         options["costs"] = rule.costs
     rows = judging.labelled(verbose, prevalence, keeps_all=True)
     X, y = rows.inputs(model, target, *judging.groups, *judging.roles.values()), model.classes_[rows.y]

@@ -12,6 +12,7 @@ from sklearn.model_selection import StratifiedKFold, check_cv
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from crcen._support.extras import renamed
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.search.weight_path import path_logits
 from crcen.theory.checks import check_binary_rows, check_clusters, check_probabilities, check_row_weights, class_totals
@@ -432,6 +433,7 @@ class ChosenClassWeights:
         return "\n".join([f"recall of {asked}: weights {weights}", self.counts.table_of(list(self.weighting))])
 
 
+@renamed(wish="goal")
 def choose_weighting(
     source: ExpenseCurve | CurveRows | Estimator,
     goal: ThresholdGoal | Mapping[Hashable, float],

@@ -1,1 +1,1 @@
-"""NumPy only: the mathematics of the weight, the key equation, decisions and expense."""
+"""NumPy and SciPy only: the mathematics of the weight, the key equation, decisions and expense."""
