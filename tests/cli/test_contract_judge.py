@@ -6,8 +6,10 @@ import tomllib
 import numpy as np
 import pandas as pd
 import pytest
+import typer
 
 import crcen
+from crcen import cli
 
 LABELS = {2: ["no", "yes"], 3: ["fine", "worn", "broken"]}
 COSTS = {2: ";no;yes\nno;0;1\nyes;8;0\n", 3: ";fine;worn;broken;look\nfine;0;1;1;.3\nworn;5;0;1;.3\nbroken;9;9;0;.3\n"}
@@ -47,6 +49,10 @@ def home(request, tmp_path_factory):
 
 
 SHARES = {2: "0.2", 3: "fine=0.4,worn=0.3,broken=0.3"}
+READ = ("--separator", ",", "--encoding", "utf-8", "--decimal", ".", "--quote", '"', "--missing", "b=-200")
+READ += ("--dates", "day-first", "--skip-rows", "0", "--rename-duplicates")
+NOT_FOR_TEXT = {"--query": "select 1", "--table": "t", "--sheet": "1"}
+PRICES = [("--budget", "5"), ("--cost-ratio", "5"), ("--alpha", "1"), ("--lam", ".5")]
 OPTIONS = {
     "predict": {
         "both": [
@@ -56,8 +62,8 @@ OPTIONS = {
             ("--sort",), ("--safe-csv",), ("--reasons", "2"),
         ],
         "binary": [
-            ("--budget", "5"), ("--cost-ratio", "5"), ("--alpha", "1"), ("--lam", ".5"),
-            ("--top", "20"), ("--capacity", "9/day", "--time", "day"), ("--recall", ".8"), ("--precision", ".5"),
+            *PRICES, ("--top", "20"),
+            ("--capacity", "9/day", "--time", "day"), ("--recall", ".8"), ("--precision", ".5"),
             ("--recall", ".6", "--confidence", ".9", "--held-out", "{home}/test.csv"), ("--review", "2,30"),
             ("--cost-column", "worth", "--alarm-cost", "3"),
         ],
@@ -67,10 +73,11 @@ OPTIONS = {
             (), ("--resamples", "0"), ("--weighting", "{weights}"), ("--costs", "{home}/costs.csv"),
             ("--prevalence", "{shares}"), ("--prevalence", "auto"), ("--weight", "times"), ("--clusters", "patient"),
             ("--stratified",), ("--groups", "region"), ("--fail-on", "any"), ("--min-recall", ".01"),
-            ("--min-precision", ".01"), ("--target", "state"),
+            ("--min-precision", ".01"), ("--target", "state"), ("--balanced",),
         ],
         "binary": [
-            ("--budget", "5"), ("--recall", ".8"), ("--recall", ".6", "--confidence", ".9"), ("--precision", ".5"),
+            *PRICES, ("--capacity", "50"),
+            ("--recall", ".8"), ("--recall", ".6", "--confidence", ".9"), ("--precision", ".5"),
             ("--top", "50"), ("--review", "2,30"), ("--cost-column", "worth"),
             ("--cost-column", "worth", "--alarm-cost", "2"),
         ],
@@ -78,9 +85,10 @@ OPTIONS = {
     "report": {
         "both": [
             (), ("--groups", "region"), ("--weight", "times"), ("--clusters", "patient"), ("--prevalence", "{shares}"),
-            ("--title", "A title"),
+            ("--title", "A title"), ("--target", "state"),
         ],
         "binary": [("--review", "2,30")],
+        "several": [("--weighting", "{weights}"), ("--costs", "{home}/costs.csv")],
     },
     "monitor": {
         "both": [
@@ -89,17 +97,26 @@ OPTIONS = {
             ("--weighting", "{weights}"), ("--costs", "{home}/costs.csv"), ("--target", "state"),
             ("--delay", "2", "--cohort", "day", "--now", "2024-05-20", "--state", "{tmp}/delayed.json"),
         ],
-        "binary": [("--budget", "5")],
+        "binary": PRICES,
     },
     "plan": {
         "both": [
             (), ("--drift", ".5", "--power", ".9", "--level", ".01"), ("--recall-bound", ".2", "--confidence", ".9"),
             ("--cost-width", "200"), ("--recall-bound", ".2", "--audit-rule", "uniform", "--seed", "1"),
             ("--weighting", "{weights}"), ("--costs", "{home}/costs.csv"), ("--prevalence", "{shares}"),
+            ("--balanced",),
         ],
-        "binary": [("--budget", "5")],
+        "binary": PRICES,
     },
 }  # fmt: skip
+# Options of these commands that other tests below give.
+ELSEWHERE = {
+    "predict": {"--out", "--append", "--default-action"},
+    "evaluate": {"--audited"},
+    "report": {"--out", "--audited", "--confidence", "--declaration", "--certificate"},
+    "monitor": {"--audited", "--declaration", "--error-rate"},
+    "plan": set(),
+}
 # The top-level keys of each command.
 KEYS = {
     "predict": "rows alarms decided expected expected_cost expected_catches expected_false_alarms price goal chosen "
@@ -146,16 +163,23 @@ def found(run):
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_every_option_gives_the_same_keys(run, found, home, name):
-    for options in OPTIONS[name]["both"]:
+    both, binary, several = (OPTIONS[name].get(kind, []) for kind in ("both", "binary", "several"))
+    for options in (*both, READ):
         found(name, options)
-    for options in OPTIONS[name]["binary"]:
-        if home[1] == 2:
+    for options, n_classes in [*((one, 2) for one in binary), *((one, 3) for one in several)]:
+        if home[1] == n_classes:
             found(name, options)
             continue
         code, _, err = run(name, options)
         assert (code, len(err.strip().splitlines())) == (1, 1), (options, err)
         assert "two classes" in err or "must be left out" in err, (options, err)
         assert "costs=" not in err
+    for option, value in NOT_FOR_TEXT.items():
+        assert (code := run(name, (option, value)))[0] == 1, code
+    params = typer.main.get_command(cli.app).commands[name].params
+    registered = {name for one in params if one.param_type_name == "option" for name in one.opts} - {"--help"}
+    used = {word for part in (*both, *binary, *several, READ) for word in part if word.startswith("--")}
+    assert registered == {*used, *NOT_FOR_TEXT, *ELSEWHERE[name], "--json"}
 
 
 def test_options_that_do_not_apply_are_rejected(run, home):
@@ -164,6 +188,7 @@ def test_options_that_do_not_apply_are_rejected(run, home):
     wrong = [(name, ("--alarm-cost", 3), alone) for name in ("predict", "evaluate")]
     wrong += [("predict", ("--audit", audit), "--audit must be") for audit in ("0", "-3", "200%", "many")]
     wrong += [("monitor", ("--cohort", "day"), "--cohort and --now need --delay")]
+    wrong += [("monitor", ("--error-rate", 0.1), "--false-alarm-rate"), ("predict", ("--append",), "--append")]
     wrong += [("predict", ("--audit-rule", "uniform"), "go with --audit")]
     wrong += [("report", ("--weighting", "none"), "its page has a price to move")] * is_binary
     wrong += [
@@ -176,7 +201,7 @@ def test_options_that_do_not_apply_are_rejected(run, home):
     ]
     for name, options, said in wrong:
         code, _, err = run(name, options)
-        assert (code, said in err) == (1, True), (options, err)
+        assert (code in (1, 2), said in err) == (True, True), (options, err)
 
 
 def test_resampled_intervals_are_omitted_without_resamples(found, home):
@@ -303,6 +328,9 @@ def test_from_a_declaration_to_a_verified_certificate(answer, printed, refusal, 
     assert [one["criterion"] for one in found["criteria"]] == REQUIRE[k]
     assert {part["group"] for part in found["criteria"][0]["groups"]} == {"north", "south"}
     assert json.loads(certificate.read_text()) == found
+    report = ("--declaration", declaration, "--certificate", certificate, "--out", tmp_path / "r.html")
+    assert answer("report", model, test, *report, codes=[0, 3])["rows"] == 600
+    assert answer("monitor", model, test, "--declaration", declaration, codes=[0, 3])["declared"]
     together = ("--model", model, "--data", test, "--public-key", f"{key}.pub", "--declaration", declaration)
     assert "verdict is fail" in printed("verify", certificate, *together, "--page", page)
     assert answer("verify", certificate, "--data", rows, codes=[1])["valid"] is False
