@@ -368,3 +368,33 @@ def test_compare_prints_the_verdict_first_and_continues(answer, printed, crcen_c
     found = answer(*call, "--state", tmp_path / "s.json")
     assert (found["verdict"] in ("new", "old", "undecided"), found["rows"]) == (True, 600)
     assert crcen_command(*call, "--state", tmp_path / "s.json")[0] == (found["verdict"] == "undecided")
+
+
+def test_every_option_of_compare_and_declare(crcen_command, home, tmp_path):
+    folder, k = home
+    weights = ",".join(f"{label}={w}" for label, w in zip(LABELS[k], (1, 3, 6), strict=False))
+    calls = [(), READ, ("--target", "state"), ("--confidence", ".9"), ("--groups", "region"), ("--balanced",)]
+    calls += [("--weighting", weights), ("--costs", folder / "costs.csv"), ("--state", tmp_path / "state.json")]
+    calls += [("--audited", "audit_probability")]
+    scored = crcen.predict_table(folder / "m.crcen", folder / "test.csv", id=["state"]).frame
+    scored.to_csv(tmp_path / "scored.csv", index=False)
+    keys = set()
+    for options in calls:
+        data = folder / ("audited.csv" if options[:1] == ("--audited",) else "test.csv")
+        code, out, err = crcen_command("compare", folder / "m.crcen", folder / "other.crcen", data, *options, "--json")
+        assert (code in (0, 3), err) == (True, ""), (options, err)
+        keys.add(tuple(json.loads(out)))
+    columns = ["probability"] if k == 2 else [f"{label}=probability_{label}" for label in LABELS[k]]
+    given = [part for one in columns for part in ("--probability-old", one, "--probability-new", one)]
+    given += ["--target", "state", "--json", *(["--positive", "yes"] if k == 2 else [])]
+    for price in PRICES:
+        code, out, err = crcen_command("compare", tmp_path / "scored.csv", *given, *price)
+        is_possible = k == 2 and price[0] != "--alpha"  # which needs the class counts of training
+        assert (code in (0, 3)) == is_possible, (price, err)
+        keys |= {tuple(json.loads(out))} if is_possible else set()
+    assert len(keys) == 1
+    (tmp_path / "about.toml").write_text('purpose = "triage"\n')
+    required = ("declare", folder / "m.crcen", "--require", "key equation", "--rows", folder / "rows.csv", *READ)
+    more = ("--confidence", ".9", "--description", tmp_path / "about.toml", "--target", "state", "--json")
+    code, out, err = crcen_command(*required, *more, "--out", tmp_path / "d.toml")
+    assert (code, "key equation" in out) == (0, True), err
