@@ -6,7 +6,6 @@ from crcen.commands.certify import declare as declare
 from crcen.commands.certify import verify as verify
 from crcen.commands.compare import compare_models as compare_models
 from crcen.commands.evaluate import evaluate_table as evaluate_table
-from crcen.commands.evaluate import report_table as report_table
 from crcen.commands.export import export_onnx as export_onnx
 from crcen.commands.fit import fit_table as fit_table
 from crcen.commands.fit_files import fit_files as fit_files
@@ -14,6 +13,7 @@ from crcen.commands.look import look_at_table as look_at_table
 from crcen.commands.monitor import monitor_table as monitor_table
 from crcen.commands.plan import plan_table as plan_table
 from crcen.commands.predict import predict_table as predict_table
+from crcen.commands.report import report_table as report_table
 from crcen.commands.split import split_table as split_table
 from crcen.datasets.benchmark import list_datasets as list_datasets
 from crcen.datasets.benchmark import load_dataset as load_dataset

@@ -7,8 +7,9 @@ import pandas as pd
 
 from crcen import Budget, CRCENClassifierCV, load_dataset
 from crcen._support.files import check_writable
-from crcen.commands.evaluate import TableEvaluation, TableReport, evaluate_table, report_table
+from crcen.commands.evaluate import TableEvaluation, evaluate_table
 from crcen.commands.fit import TableFit, fit_table
+from crcen.commands.report import TableReport, report_table
 from crcen.commands.results import Result
 
 _BUDGET = 10
