@@ -99,6 +99,22 @@ def test_cells_are_clipped_to_bounds_shared_or_not(kind):
         np.testing.assert_allclose(encoding(np.array([X[1], X[0]])), encoding(ends), rtol=1e-12)
 
 
+@pytest.mark.parametrize("kind", ["standard", "robust", "quantile", "steps", "tree"])
+def test_limits_can_cover_more_training_rows(kind):
+    X, y = mixed_columns()
+    encoding = fitted(kind, X, y)
+    wider = encoding.covering(2.0 * X)
+    np.testing.assert_array_equal(wider(X), encoding(X))
+    if kind not in ("steps", "tree"):
+        assert wider is encoding
+        return
+    own = slice(X.shape[1])
+    varies = X.std(axis=0) > 0
+    by_hand = (2.0 * X - encoding.mean[own]) / encoding.scale[own]
+    np.testing.assert_array_equal(wider(2.0 * X)[:, own][:, varies], by_hand[:, varies])
+    assert not np.array_equal(encoding(2.0 * X), wider(2.0 * X))
+
+
 def test_piecewise_ramps_between_quantiles_add_up_to_the_clipped_column():
     X, y = mixed_columns(400)
     encoding = fitted("piecewise", X, y)

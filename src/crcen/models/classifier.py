@@ -398,7 +398,7 @@ class CRCENClassifier(FittedNetworks, ClassifierMixin, GroupedParameters):  # ty
         trained = self.training_weighting_at(price, labels)
         rows = FitRows(X, y, weights, labels)
         fitted = None if before is None else _at_training_weight(before, trained)
-        encoding = _first_encoding(recipe, rows) if fitted is None else fitted.encoding
+        encoding = _first_encoding(recipe, rows) if fitted is None else fitted.encoding.covering(rows.X)
         if fitted is not None:  # networks keep their shape
             hidden = tuple(layer.shape[2] for layer in fitted.weights[:-1])
             recipe = recipe.replace(hidden=hidden, activation=fitted.activation)

@@ -83,6 +83,20 @@ class InputEncoding:
         """Low and high, as single numbers where all columns share them: clipping is then several times as fast."""
         return tuple(part[0] if (part == part[0]).all() else part for part in (self.low, self.high) if part is not None)
 
+    def covering(self, X: Array) -> InputEncoding:
+        """The same encoding with limits that include more training rows, if columns are limited to their range.
+
+        Columns with one value or none among the first rows stay as they are.
+        """
+        if self.columns is None or self.low is None or self.high is None:
+            return self
+        low, high, plain = self.low.copy(), self.high.copy(), slice(X.shape[1])
+        first, last = _range_of(X, self.mean[plain], self.scale[plain])
+        varies = low[plain] < high[plain]
+        low[plain] = np.where(varies, np.clip(first, -INPUT_LIMIT, low[plain]), low[plain])
+        high[plain] = np.where(varies, np.clip(last, high[plain], INPUT_LIMIT), high[plain])
+        return replace(self, low=low, high=high)
+
     def __call__(self, X: Array) -> Array:
         """Encoded rows, float64 (n, E)."""
         if self.knots is not None and self.scores is not None:
@@ -100,6 +114,13 @@ class InputEncoding:
         if self.indicators is not None:
             z[np.isnan(z)] = 0.0
         return z
+
+
+def _range_of(X: Array, mean: Array, scale: Array) -> tuple[Array, Array]:
+    """The smallest and the largest standardised value of each column; 0 for a column without any cell."""
+    with np.errstate(over="ignore"):
+        low, high = ((end.reduce(X, axis=0) - mean) / scale for end in (np.fmin, np.fmax))
+    return np.nan_to_num(low), np.nan_to_num(high)
 
 
 def raw(n_features: int) -> InputEncoding:
@@ -261,9 +282,7 @@ def _ramps(
     splits = tree_splits(found, [len(own) + (kind == "steps") for own in places.values()])
     mean, scale, limit = plain.mean[columns], plain.scale[columns], plain.high[columns]
     # Limited to the range of the training rows: beyond it a network's logits are arbitrary.
-    with np.errstate(over="ignore"):
-        ends = [(end.reduce(X, axis=0) - plain.mean) / plain.scale for end in (np.fmin, np.fmax)]
-    low, high = (np.clip(np.nan_to_num(end)[columns], -limit, limit) for end in ends)
+    low, high = (np.clip(end[columns], -limit, limit) for end in _range_of(X, plain.mean, plain.scale))
     ramps = slice(X.shape[1], None)
     low[ramps], high[ramps], mean[ramps], scale[ramps] = 0.0, 0.0, 0.0, 1.0
     for i, (column, own) in enumerate(places.items()):
