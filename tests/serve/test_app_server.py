@@ -172,21 +172,30 @@ def test_decimal_comma_and_equivalent_command(app, project):
     assert app.client.get(f"/api/projects/{project}/scored?kind=pdf").status_code == 422
 
 
+@pytest.fixture
+def long_project(app):
+    """A project whose fit lasts about a minute."""
+    content = binary_table(30_000).to_csv(index=False)
+    return app.client.post("/api/projects?name=many.csv", content=content).json()["id"]
+
+
 def started(app, project, seconds):
     """Start a long fit; its processes after so many seconds."""
-    app.client.post(f"/api/projects/{project}/fit", json={"target": "fraud", "time_limit": 600})
+    wait(app.client, project)
+    app.client.post(f"/api/projects/{project}/fit", json={"target": "fraud", "effort": "best", "time_limit": 600})
     assert until(lambda: sessions_of(app.popen.pid))
     time.sleep(seconds)
     running = sessions_of(app.popen.pid)
-    assert running
+    assert running, app.client.get(f"/api/projects/{project}").json()["job"]
     return running
 
 
-def test_cancelled_fit_leaves_nothing(app, project):
+def test_cancelled_fit_leaves_nothing(app, project, long_project):
     wait(app.client, project)
+    wait(app.client, long_project)
     before = sorted(str(one) for one in app.scratch.rglob("*"))
-    running = started(app, project, 4.0)
-    found = app.client.post(f"/api/projects/{project}/cancel").json()
+    running = started(app, long_project, 4.0)
+    found = app.client.post(f"/api/projects/{long_project}/cancel").json()
     assert found["job"]["status"] == "cancelled"
     assert until(lambda: gone(running))
     assert sorted(str(one) for one in app.scratch.rglob("*")) == before
@@ -195,13 +204,13 @@ def test_cancelled_fit_leaves_nothing(app, project):
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_ended_server_keeps_saved_models_and_leaves_nothing_else(app, project, models, number):
+def test_ended_server_keeps_saved_models_and_leaves_nothing_else(app, project, long_project, number):
     wait(app.client, project)
     app.client.post(f"/api/projects/{project}/fit", json={"target": "fraud", "effort": "quick"})
     wait(app.client, project)
     saved = app.client.post(f"/api/projects/{project}/save", json={"name": "my model"}).json()["saved"]
     assert app.client.post(f"/api/projects/{project}/save", json={"name": "my model"}).status_code == 200
-    running = started(app, project, 2.0)
+    running = started(app, long_project, 2.0)
     app.end(number)
     assert until(lambda: gone(running))
     assert until(lambda: not list(app.scratch.iterdir()))
