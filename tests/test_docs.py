@@ -116,6 +116,15 @@ def test_result_blocks_are_up_to_date():
     run_python(ROOT / "scripts" / "fill_pages.py", "--check")
 
 
+def test_results_are_shown_by_a_page_or_printed_by_a_script_of_the_same_name():
+    text = " ".join(page.read_text(encoding="utf-8") for page in PAGES)
+    scripts = {path.stem for folder in ("bench", "scripts") for path in (ROOT / folder).rglob("*.py")}
+    inputs = {"rows.jsonl", "settings.json", "environment.json", "DONE"}  # of the tables that pages show
+    files = [path for path in (ROOT / "results").rglob("*") if path.is_file() and path.name not in inputs]
+    named = [path for path in files if path.stem in scripts or path.relative_to(ROOT).as_posix() in text]
+    assert sorted(set(files) - set(named)) == []
+
+
 # -- the site: every page is in its contents, every public name in its reference ---------------------------------------
 
 
