@@ -110,7 +110,7 @@ def _reference() -> str:
 def _torch_reference() -> str:
     """The names of crcen.torch, which is imported by itself."""
     lines = []
-    for name in crcen.torch.__all__:
+    for name in sorted(crcen.torch.__all__):
         is_class = isinstance(getattr(crcen.torch, name), type)
         lines += [f".. {'autoclass' if is_class else 'autofunction'}:: crcen.torch.{name}"]
         lines += ["   :members:", ""] if is_class else [""]

@@ -164,4 +164,3 @@ def test_every_name_is_in_the_reference_by_its_place(filled):
     elsewhere = [f"{home}.{name}" for home, names in crcen._SUBMODULE_NAMES.items() for name in names.split()]
     of_torch = [f"crcen.torch.{name}" for name in crcen.torch.__all__]
     assert sorted(listed) == sorted([*public, *elsewhere, *of_torch])
-    assert crcen.torch.__all__ == sorted(crcen.torch.__all__)

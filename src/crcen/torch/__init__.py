@@ -16,6 +16,7 @@ _LOSSES = (
 )
 
 __all__ = ["Cause", "ClassWeightedLoss", "NaturalLogits", "Stationarity", "balance_", "stationarity"]
+__all__ += _LOSSES
 
 
 def __getattr__(name: str) -> object:
@@ -25,4 +26,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *_LOSSES])
+    return sorted(__all__)
