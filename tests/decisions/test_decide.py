@@ -16,6 +16,7 @@ from crcen.datasets.simulated import sim2_posterior
 from crcen.theory.price import Price
 
 P = np.linspace(0, 1, 1001)
+BOTH = np.column_stack([1 - P, P])
 
 
 @pytest.mark.parametrize("b", [0.2, 1.0, 5.0, 37.0])
@@ -23,16 +24,34 @@ def test_a_budget_is_a_cost_ratio_is_a_weight_is_a_matrix(b):
     by_hand = np.greater(P, 1 / (1 + b))
     for price in (Budget(b), CostRatio(b), CostMatrix.binary(fn=b)):
         np.testing.assert_array_equal(decide(P, price), by_hand)
+        np.testing.assert_array_equal(decide(BOTH, price), by_hand)
     off_the_threshold = np.abs(P - 1 / (1 + b)) > 1e-9  # λ = b / (1 + b) is rounded
     for price in (Lam(b / (1 + b)), b / (1 + b), crcen.resolve(Budget(b), 10, 90)):
         np.testing.assert_array_equal(decide(P, price)[off_the_threshold], by_hand[off_the_threshold])
 
 
 @pytest.mark.parametrize(
+    "price",
+    [Budget(5), Price.binary(0.8, 10, 90), crcen.Capacity(200), crcen.RecallAtLeast(0.7), CostMatrix.binary(fn=5)],
+    ids=str,
+)
+def test_one_column_and_two_columns_of_two_classes_decide_alike(price):
+    np.testing.assert_array_equal(decide(P, price), decide(BOTH, price))
+    np.testing.assert_array_equal(decide(P, crcen.Review(2, 30)), decide(BOTH, crcen.Review(2, 30)))
+    assert str(crcen.decision_summary(P, price, P > 0.7)) == str(crcen.decision_summary(BOTH, price, P > 0.7))
+    first = Price.binary(0.8, 10, 90, positive=0)  # the order of the columns is that of the classes
+    np.testing.assert_array_equal(decide(P, first), decide(BOTH[:, ::-1], first))
+    actions = crcen.CostMatrix([[0, 1, 0.3], [20, 0, 2]], ["ok", "fraud"], ["review"])
+    found = decide(BOTH, Price([1, 1], [90, 10], actions, positive=1))
+    np.testing.assert_array_equal(found, decide(P, actions))
+
+
+@pytest.mark.parametrize(
     ("p", "price", "counts", "sentence"),
     [
         ([0.1, 1.2], Budget(5), {}, r"p must lie in \[0, 1\], got values from 0.1 to 1.2: are these logits"),
-        ([[0.9, 0.1], [0.2, 0.8]], Budget(5), {}, "pass its column"),
+        ([[0.9, 0.1, 0.0], [0.2, 0.8, 0.0]], Budget(5), {}, "a column for each of 2 classes"),
+        ([[0.9, 0.3], [0.2, 0.8]], Budget(5), {}, "must sum to 1"),
         ([], Budget(5), {}, "at least one row"),
         (0.5, Budget(5), {}, "at least one row"),
         *((P, price, {}, "must be") for price in (-1.0, 1.5, "cheap", {0: 1, 1: 5}, Budget)),

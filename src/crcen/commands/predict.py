@@ -122,38 +122,37 @@ class TablePredictions(Result):
         }
 
     def __str__(self) -> str:
-        lines = self._by_class() if self.positive is None else self._by_alarm()
+        lines = self._decisions()
         lines += [] if self.shares is None else [self.shares.line(self.positive)]
         lines += [str(one) for one in (self.audits, self.reasons) if one is not None]
         lines += [*note_lines(self.notes), *unlike_lines(self.unlike)]
         return "\n".join([*lines, *([] if self.path is None else [f"Written to {self.path}"])])
 
-    def _by_alarm(self) -> list[str]:
-        lines = [f"{plural(self.n_rows, 'row')}, {self.n_alarms:,} of them {self.positive}"]
-        if self.goal is not None or self.review is not None:
-            lines.append(str(self.review if self.goal is None else self.goal))
+    def _decisions(self) -> list[str]:
+        """What was decided, by which price or goal, and what is expected of it."""
+        decided, lines, expected = f"{self.n_alarms:,} of them {self.positive}", list[str](), ""
+        if self.positive is None:
+            decided, table = f"decided between {len(self.expected)} classes", [("", "decided", "expected")]
+            for label, count in self.decided.items():
+                rows = f"{self.expected[label]:,.1f}" if label in self.expected else "–"
+                table.append((str(label), f"{count:,}", rows))
+            lines = [f"  {label:24.24s} {count:>9}{share:>10}" for label, count, share in table]
+            expected = (
+                f"expected cost {self.expected_cost:,.6g}, {self.expected_cost / max(self.n_rows, 1):.4g} per row"
+            )
+        elif self.goal is not None or self.review is not None:
+            lines = [str(self.review if self.goal is None else self.goal)]
         elif self.price is None:
-            lines[0] += " by what each row costs"
+            decided += " by what each row costs"
         else:
-            lines[0] += f" at a price of {plural(self.price.cost_ratio, 'false alarm')} per catch"
-            lines[0] += f" (probability above {self.price.threshold:.6g})"
+            decided += f" at a price of {plural(self.price.cost_ratio, 'false alarm')} per catch"
+            decided += f" (probability above {self.price.threshold:.6g})"
         if self.chosen is not None:
             lines.append(f"Chosen on labelled rows: {self.chosen}")
-        if self.goal is None:
+        if self.positive is not None and self.goal is None:
             false_alarms = f"{self.n_alarms - self.expected_catches:,.1f} false alarms"
-            lines.append(f"expected among these: {self.expected_catches:,.1f} catches and {false_alarms}")
-        return lines
-
-    def _by_class(self) -> list[str]:
-        lines = [
-            f"{plural(self.n_rows, 'row')}, decided between {len(self.expected)} classes",
-            f"  {'':24}   decided  expected",
-        ]
-        for label, count in self.decided.items():
-            share = f"{self.expected[label]:>10,.1f}" if label in self.expected else f"{'–':>10}"
-            lines.append(f"  {label!s:24.24s} {count:>9,}{share}")
-        mean = self.expected_cost / max(self.n_rows, 1)
-        return [*lines, f"expected cost {self.expected_cost:,.6g}, {mean:.4g} per row"]
+            expected = f"expected among these: {self.expected_catches:,.1f} catches and {false_alarms}"
+        return [f"{plural(self.n_rows, 'row')}, {decided}", *lines, *filter(None, [expected])]
 
 
 @logged

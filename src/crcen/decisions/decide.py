@@ -18,21 +18,20 @@ from crcen.theory.price import Alpha, CostRatio, Goal, Labels, Price, WeightingL
 from crcen.theory.rows import Array, Estimator, Index, Rows, ShownInOneLine
 
 
-def _positive_column(p: ArrayLike) -> Array:
-    chance = check_probabilities(p, "p")
-    if chance.ndim != 1 or chance.size == 0:
-        raise InvalidInput(
-            f"p must be the posterior of the positive class, shape (n,) with at least one row, got shape "
-            f"{chance.shape}: pass its column, such as model.predict_proba(X)[:, 1]"
-        )
-    return chance
+def _positive_column(p: ArrayLike, price: object) -> Array:
+    """Probabilities of the positive class, (n,), from those or from (n, 2) in the order of the classes."""
+    chances = check_probabilities(p, "p")
+    if chances.ndim not in (1, 2) or not len(chances):
+        raise InvalidInput(f"p must have shape (n,), (n, 2) or (n, K) with at least one row: got shape {chances.shape}")
+    column = price.positive if isinstance(price, Price) and chances.ndim == 2 else 1
+    return CostMatrix.binary().probabilities(chances)[:, column]
 
 
 def _cost_matrix(price: object, n_pos: float | None = None, n_neg: float | None = None) -> CostMatrix:
     """The costs that a price states; α needs the class counts."""
     if isinstance(price, CostMatrix):
         return price
-    if isinstance(price, Price) and price.positive is None:
+    if isinstance(price, Price) and (price.positive is None or price.cost_matrix.actions):
         return price.cost_matrix
     if (n_pos is None) != (n_neg is None):
         raise InvalidParameter("class counts come in pairs: pass both n_pos and n_neg, or neither")
@@ -62,9 +61,10 @@ def decide(
 
     Parameters
     ----------
-    p : array of shape (n,)
-        Natural posterior of the positive class, of any model; (n, K) for a `CostMatrix`, or for the ``weighting_`` of a
-        model of K classes. Correct the probabilities of a model trained with class weights or on resampled rows first.
+    p : array of shape (n,), (n, 2) or (n, K)
+        Natural posterior of any model: of the positive class, or of every class in a column each, of two classes the
+        positive one second, or as a ``weighting_`` has it. A price of K classes needs (n, K). Correct the probabilities
+        of a model trained with class weights or on resampled rows first.
     price : Budget, CostRatio, Lam, Alpha, Price, CostMatrix, float, "balanced", None, or an operating goal
         What a miss is worth. A plain number is λ; a `CostMatrix` takes the cheapest action. Goals are met as the
         probabilities expect: ``Capacity(200)`` takes the 200 riskiest rows, ``RecallAtLeast(0.9)`` and
@@ -86,11 +86,11 @@ def decide(
     [False, True, True]
     """
     if isinstance(price, Goal):
-        return price.decide(_positive_column(p), times)
+        return price.decide(_positive_column(p, price), times)
     costs = _cost_matrix(price, n_pos, n_neg)
     if not _has_alarms(costs):
         return costs.decide(p)
-    return (price if isinstance(price, Price) else costs).decide(_positive_column(p))
+    return (price if isinstance(price, Price) else costs).decide(_positive_column(p, price))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -183,14 +183,14 @@ def decision_summary(
     With labels ``y`` (0/1 or bool, 1 is positive; with a `CostMatrix` its labels, or class numbers) it also has what
     happened. The other parameters are those of `decide`.
     """
-    met = price.meet(_positive_column(p)) if isinstance(price, ThresholdGoal) else None
+    met = price.meet(_positive_column(p, price)) if isinstance(price, ThresholdGoal) else None
     # The price of a goal is the same for all rows: there are no periods.
     costs = _cost_matrix(price if met is None else CostRatio(met.price[0]), n_pos, n_neg)
     has_alarms, names = _has_alarms(costs), costs.names
     if has_alarms:
         names = ("no alarm", "alarm")
         alarms = decide(p, price, n_pos=n_pos, n_neg=n_neg) if met is None else met.alarms
-        chances, chosen = _positive_column(p), alarms.astype(np.int64)
+        chances, chosen = _positive_column(p, price), alarms.astype(np.int64)
     else:
         chances, chosen = np.asarray(p, dtype=np.float64), costs.choose(p)
     if chances.ndim == 1:

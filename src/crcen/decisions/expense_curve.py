@@ -489,7 +489,7 @@ def choose_weighting(
         rate = positive_number(rate, "rate")
     ordered, goal = RowsByProbability(target, p, weights, groups), goal.for_rows(float(weights.sum()), rate)
     threshold = goal.threshold(ordered)
-    alarms = p > threshold
+    alarms = ordered.alarms(threshold)
     price, prices = CostRatio(price_of_threshold(threshold)), (math.nan, math.nan)
     if goal.confidence is None:  # a guarantee includes the sampling of its rows
         prices = percentile_interval(goal.resampled_prices(ordered, n_resamples, random_state), level)

@@ -24,6 +24,7 @@ from crcen.commands.rules import RowRule, costs_from, weights_by_label, with_def
 from crcen.tables.reading import open_table
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.price import Goal, Price, sigmoid
+from crcen.theory.rows import alarms_above
 from crcen.theory.selective import AUDIT_FLOOR, audit_probabilities, audit_scores
 
 Row = dict[str, object]  # cells as JSON has them
@@ -388,7 +389,7 @@ class ServedModel:
         if price.positive is None or profile is None or not profile.scores:
             return None
         p = sigmoid(np.asarray(profile.scores[-1]))
-        scores, quiet = audit_scores(price.by_column(p, 1.0 - p), price.weights), p <= price.threshold
+        scores, quiet = audit_scores(price.by_column(p, 1.0 - p), price.weights), ~alarms_above(p, price.threshold)
         if not quiet.any():
             return None
         e = audit_probabilities(scores, quiet, share * float(quiet.sum()))[quiet]

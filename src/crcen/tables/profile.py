@@ -22,7 +22,7 @@ from crcen.tables.typing import Array, Bools, Index
 from crcen.theory.checks import check_row_weights
 from crcen.theory.limits import UNLIKE_DISTANCE, UNLIKE_P, UNLIKE_RATIO, UNLIKE_SCALE, UNLIKE_SHARE
 from crcen.theory.price import Labels, Price, sigmoid
-from crcen.theory.rows import Estimator
+from crcen.theory.rows import Estimator, alarms_above
 from crcen.theory.sequential import StreamSums, stream_sums
 
 _EDGES, _SCORES = 33, 2049
@@ -237,7 +237,7 @@ class NewRows:
         return found
 
     def _alarms(self, n_alarms: int, logit_threshold: float, level: float) -> list[Difference]:
-        shares = [float((one > logit_threshold).mean()) for one in self.profile.scores]
+        shares = [float(alarms_above(one, logit_threshold).mean()) for one in self.profile.scores]
         n, here = self.profile.n_rows, n_alarms / self.n_rows
         # The model on rows it has learnt from and networks on rows they have not: new rows may be like either.
         share = min(shares, key=lambda one: abs(one - here))

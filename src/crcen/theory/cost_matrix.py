@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.checks import check_probabilities
-from crcen.theory.rows import Array, FloatOrArray, Shown, as_numpy, decision_table, scalar
+from crcen.theory.rows import Array, FloatOrArray, Shown, alarms_above, as_numpy, decision_table, scalar
 
 # By which the sum of the probabilities of a row may differ from 1.
 _MOST_OFF = 1e-3
@@ -156,13 +156,13 @@ class CostMatrix(Shown):
 
     def expected(self, p: ArrayLike) -> Array:
         """Expected cost of every action for every row, (n, A), by natural probabilities (n, K)."""
-        chances = self._checked(p)
+        chances = self.probabilities(p)
         return np.einsum("nk,nka->na", chances, self.costs) if self.is_per_row else np.asarray(chances @ self.costs)
 
     def choose(self, p: ArrayLike) -> NDArray[np.int64]:
         """Number of the cheapest action of every row; the first of equals."""
         if self.is_binary and not self.actions:
-            return np.asarray(self._checked(p)[:, 1] > self.threshold, dtype=np.int64)
+            return alarms_above(self.probabilities(p)[:, 1], self.threshold).astype(np.int64)
         return np.asarray(np.argmin(self.expected(p), axis=1), dtype=np.int64)
 
     def decide(self, p: ArrayLike) -> NDArray[np.generic]:
@@ -188,7 +188,8 @@ class CostMatrix(Shown):
         same = np.abs(away - weights[:, None]).max() <= 1e-12 * np.abs(self.costs).max()
         return np.asarray(weights) if same and (weights > 0.0).all() else None
 
-    def _checked(self, p: ArrayLike) -> Array:
+    def probabilities(self, p: ArrayLike) -> Array:
+        """Checked probabilities (n, K); those of the second one of two classes may be given alone, (n,)."""
         chances = check_probabilities(p, "p")
         if chances.ndim == 1 and self.n_classes == 2:
             chances = np.column_stack([1.0 - chances, chances])

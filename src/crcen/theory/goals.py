@@ -14,7 +14,7 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.checks import check_whole_number
 from crcen.theory.metrics import ThresholdCurve, row_draws
 from crcen.theory.price import Goal, positive_number
-from crcen.theory.rows import Array, Bools, Index, ShownInOneLine, divided
+from crcen.theory.rows import Array, Bools, Index, ShownInOneLine, alarms_above, divided
 from crcen.theory.selective import row_hash
 
 Totals = tuple[Array, Array]
@@ -66,6 +66,10 @@ class RowsByProbability:
         """A threshold between the last distinct probability with an alarm and the next."""
         return between(self.scores[cut], self.scores[cut + 1] if cut + 1 < len(self.scores) else 0.0)
 
+    def alarms(self, threshold: float) -> Bools:
+        """Rows with an alarm, in the order they were given."""
+        return alarms_above(self.p, threshold)
+
 
 class ThresholdGoal(Goal):
     """A goal that a threshold meets, and so a price."""
@@ -110,8 +114,10 @@ class ThresholdGoal(Goal):
 
     def meet(self, p: Array, times: ArrayLike | None = None) -> "MetGoal":
         """Meet the goal on rows without labels, as their probabilities expect it; a period needs the rows' times."""
-        threshold = self.for_rows(float(p.size)).threshold(RowsByProbability(p, p))
-        return MetGoal(self, p > threshold, float(p[p > threshold].sum()), float(p.sum()), (threshold, threshold))
+        rows = RowsByProbability(p, p)
+        threshold = self.for_rows(float(p.size)).threshold(rows)
+        alarms = rows.alarms(threshold)
+        return MetGoal(self, alarms, float(p[alarms].sum()), float(p.sum()), (threshold, threshold))
 
     def decide(self, p: Array, times: ArrayLike | None = None) -> NDArray[np.generic]:
         """Alarms that meet the goal."""
@@ -402,8 +408,7 @@ class Review(Goal):
 
     def meet(self, p: Array, price: float | None = None) -> "ReviewedRows":
         """Send rows between the two prices to review; a miss without one is worth ``price``, else their mean."""
-        low, high = self.thresholds
-        answers = (p > low).astype(np.int64) + (p > high)
+        answers = np.sum([alarms_above(p, one) for one in self.thresholds], axis=0)
         middle, c = p[answers == 1], math.sqrt(self.low * self.high) if price is None else price
         saved = float(np.minimum(1.0 - middle, c * middle).sum())
         return ReviewedRows(self, answers, np.bincount(answers, p, len(ANSWERS)).astype(np.float64), c, saved)

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.checks import check_binary_target, check_class_numbers, check_probabilities, check_row_weights
 from crcen.theory.cost_matrix import CostMatrix
-from crcen.theory.rows import Array, Bools, Index, LabelArray, Shown, as_numpy
+from crcen.theory.rows import Array, Bools, Index, LabelArray, Shown, alarms_above, as_numpy
 
 _NEEDS_COUNTS = "class counts are needed to turn {!r} into {}: resolve it first with resolve(weighting, n_pos, n_neg)"
 
@@ -241,14 +241,14 @@ class Price(Shown):
         chances = check_probabilities(p, "p")
         if chances.ndim == 1 and self.positive is not None:
             if self.costs is None or not self.costs.actions:
-                return np.asarray(chances > self.threshold)
+                return alarms_above(chances, self.threshold)
             chances = self.by_column(chances, 1.0 - chances)
         self._check_columns(chances)
         if self.costs is not None and (self.positive is None or self.costs.actions):
             return self.costs.choose(chances)
         if self.positive is None:
             return np.asarray((chances * self.weights).argmax(axis=1))
-        return np.where(chances[:, self.positive] > self.threshold, self.positive, 1 - self.positive)
+        return np.where(alarms_above(chances[:, self.positive], self.threshold), self.positive, 1 - self.positive)
 
     def _check_columns(self, values: Array) -> Array:
         if values.ndim != 2 or values.shape[1] != self.n_classes:

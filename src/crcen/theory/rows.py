@@ -113,6 +113,11 @@ def divided(above: ArrayLike, below: ArrayLike, empty: float = np.nan) -> Array:
     return np.divide(top, bottom, out=np.full(bottom.shape, empty), where=bottom > 0.0)
 
 
+def alarms_above(p: Array, threshold: FloatOrArray) -> Bools:
+    """Rows with an alarm: those above the threshold, not those at it."""
+    return np.asarray(p > threshold)
+
+
 def effective_rows(weights: Array) -> float:
     """Kish's effective sample size (Σw)²/Σw²; 0 if all weights are 0."""
     if not weights.any():
