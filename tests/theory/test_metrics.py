@@ -21,36 +21,39 @@ COUNTING = (confusion_counts, g_mean)
 
 
 @st.composite
-def decided_rows(draw):
-    n = draw(st.integers(2, 30))
-    bits = st.lists(st.integers(0, 1), min_size=n, max_size=n)
-    y = [1, 0, *draw(bits)]
-    pred = draw(st.lists(st.lists(st.integers(0, 1), min_size=n + 2, max_size=n + 2), min_size=1, max_size=4))
-    weights = draw(st.lists(st.floats(0.125, 8.0), min_size=n + 2, max_size=n + 2))
+def decided_rows(draw, k):
+    n = draw(st.integers(2, 30)) + k
+    labels = st.lists(st.integers(0, k - 1), min_size=n, max_size=n)
+    y = [*range(k), *draw(labels)[k:]]
+    pred = draw(st.lists(labels, min_size=1, max_size=4))
+    weights = draw(st.lists(st.floats(0.125, 8.0), min_size=n, max_size=n))
     return np.array(y), np.array(pred), draw(st.sampled_from([None, np.array(weights)]))
 
 
-@given(decided_rows())
-def test_agree_with_scikit_learn(rows):
-    y, pred, weights = rows
-    many = confusion_counts(y, pred, weights)
-    for k, one in enumerate(pred):
-        options = {"sample_weight": weights, "zero_division": 0.0}
-        recall, specificity = (metrics.recall_score(y, one, pos_label=label, **options) for label in (1, 0))
+@pytest.mark.parametrize("k", [2, 3])
+@given(st.data())
+def test_agree_with_scikit_learn(k, data):
+    y, pred, weights = data.draw(decided_rows(k))
+    many, own = confusion_counts(y, pred, weights), slice(None) if k > 2 else 1  # of two classes, the positive one
+    for i, one in enumerate(pred):
+        options = {"sample_weight": weights, "zero_division": 0.0, "labels": range(k), "average": None}
+        recall = metrics.recall_score(y, one, **options)
+        cells = metrics.multilabel_confusion_matrix(y, one, sample_weight=weights, labels=range(k))
+        specificity = cells[:, 0, 0] / cells[:, 0].sum(axis=1)
         expected = {
-            "recall": recall,
-            "specificity": specificity,
-            "precision": metrics.precision_score(y, one, **options),
-            "f1": metrics.f1_score(y, one, **options),
-            "g_mean": np.sqrt(recall * specificity),
+            "recall": recall[own],
+            "specificity": specificity[own],
+            "precision": metrics.precision_score(y, one, **options)[own],
+            "f1": metrics.f1_score(y, one, **options)[own],
+            "g_mean": np.prod(recall) ** (1 / k),
+            "table": metrics.confusion_matrix(y, one, sample_weight=weights, labels=range(k)),
+            **{name: cells[own, i, j] for name, i, j in (("tn", 0, 0), ("fp", 0, 1), ("fn", 1, 0), ("tp", 1, 1))},
         }
-        alone = confusion_counts(y, one.astype(bool), weights)
-        tn, fp, fn, tp = metrics.confusion_matrix(y, one, sample_weight=weights).ravel()
-        assert (alone.tn, alone.fp, alone.fn, alone.tp) == pytest.approx((tn, fp, fn, tp), abs=1e-12)
+        alone = confusion_counts(y, one.astype(bool) if k == 2 else one, weights)
         for name, value in expected.items():
-            assert getattr(many, name)[k] == pytest.approx(value, abs=1e-12)
+            assert getattr(many, name)[i] == pytest.approx(value, abs=1e-12)
             assert getattr(alone, name) == pytest.approx(value, abs=1e-12)
-            assert type(getattr(alone, name)) is float
+            assert k > 2 or name == "table" or type(getattr(alone, name)) is float
         assert g_mean(y, one, weights) == pytest.approx(expected["g_mean"], abs=1e-12)
     assert g_mean(y, pred, weights).shape == (len(pred),)
 

@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,7 +13,18 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory import checks
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.intervals import UNKNOWN, Interval, auc_interval, cost_interval, normal_interval, share_interval
-from crcen.theory.rows import Array, Bools, EqualByArrays, FloatOrArray, Index, decision_table, divided, scalar, short
+from crcen.theory.rows import (
+    Array,
+    Bools,
+    EqualByArrays,
+    FloatOrArray,
+    Index,
+    as_numpy,
+    decision_table,
+    divided,
+    scalar,
+    short,
+)
 
 # A probability of exactly 0 would make the log loss infinite.
 _SMALLEST = 1e-15
@@ -25,21 +36,32 @@ _WIDEST = 12  # characters of a name over a column of counts
 
 @dataclass(frozen=True, eq=False)
 class ConfusionCounts(EqualByArrays):
-    """The four cells of the confusion matrix, numbers or arrays (models,); weighted counts allowed, not negative."""
+    """The four cells of the confusion matrix of the positive class, or of each of K > 2 classes against the others.
+
+    They are numbers, or arrays (models,), (K,) or (models, K); weighted counts allowed, not negative.
+    """
 
     tp: FloatOrArray  # true positives, and so on
     fp: FloatOrArray
     fn: FloatOrArray
     tn: FloatOrArray
+    several: Array | None = field(default=None, repr=False)  # ``table`` of K > 2 classes
 
     def __post_init__(self) -> None:
         shapes = {}
-        for cell in fields(self):
-            counts = checks.check_not_negative(getattr(self, cell.name), cell.name)
-            shapes[cell.name] = counts.shape
-            object.__setattr__(self, cell.name, scalar(counts))
+        for name in ("tp", "fp", "fn", "tn"):
+            counts = checks.check_not_negative(getattr(self, name), name)
+            shapes[name] = counts.shape
+            object.__setattr__(self, name, scalar(counts))
         if len(set(shapes.values())) > 1:
             raise InvalidInput(f"tp, fp, fn and tn must have one shape, got {shapes}")
+
+    @property
+    def table(self) -> Array:
+        """The confusion matrix, (K, K) or (models, K, K): a row for each true class, a column for each decision."""
+        if self.several is not None:
+            return self.several
+        return np.stack([np.stack([self.tn, self.fp], axis=-1), np.stack([self.fn, self.tp], axis=-1)], axis=-2)
 
     @property
     def recall(self) -> FloatOrArray:
@@ -63,8 +85,11 @@ class ConfusionCounts(EqualByArrays):
 
     @property
     def g_mean(self) -> FloatOrArray:
-        """Geometric mean of recall and specificity; NaN if a class is absent."""
-        return scalar(np.sqrt(np.asarray(self.recall) * np.asarray(self.specificity)))
+        """Geometric mean of recall and specificity, NaN if a class is absent; of the recalls of K > 2 classes."""
+        recalls = np.asarray(self.recall)
+        if self.several is not None:  # of the classes that have rows
+            return scalar(np.nanprod(recalls, axis=-1) ** (1.0 / np.isfinite(recalls).sum(axis=-1)))
+        return scalar(np.sqrt(recalls * np.asarray(self.specificity)))
 
 
 def confusion_counts(y: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike | None = None) -> ConfusionCounts:
@@ -73,21 +98,36 @@ def confusion_counts(y: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike |
     Parameters
     ----------
     y, y_pred : array of shape (n,), or (models, n) for decisions of many models
-        0/1 or bool, 1 is positive.
+        0/1 or bool, 1 is positive; class numbers 0 … K−1 for K > 2 classes, each of which is counted against the rest.
     sample_weight : array of shape (n,), optional
         Finite and not negative; then the counts are sums of weights.
     """
-    positive = checks.check_binary_target(y)
-    called = checks.check_binary_target(y_pred, "y_pred", ndims=(1, 2))
-    if called.shape[-1] != positive.size:
-        raise InvalidInput(f"y_pred must have {positive.size} columns as y has rows, got shape {called.shape}")
-    weights = checks.check_row_weights(sample_weight, positive.size)
-    # Each cell is its own sum: a difference of sums could leave -1e-16 instead of 0.
-    by_class = np.stack([np.where(positive, weights, 0.0), np.where(positive, 0.0, weights)], axis=1)
+    n_classes = _number_of_classes(np.asarray(as_numpy(y)), np.asarray(as_numpy(y_pred)))
+    if n_classes == 2:
+        truth: Index = checks.check_binary_target(y).astype(np.int64)
+        called: Index = checks.check_binary_target(y_pred, "y_pred", ndims=(1, 2)).astype(np.int64)
+    else:
+        truth, called = checks.check_class_numbers(y, n_classes), np.asarray(as_numpy(y_pred))
+        called = checks.check_class_numbers(called.ravel(), n_classes).reshape(called.shape)
+    if called.shape[-1] != truth.size:
+        raise InvalidInput(f"y_pred must have {truth.size} columns as y has rows, got shape {called.shape}")
+    one, other = np.eye(n_classes), 1.0 - np.eye(n_classes)
+    by_class = one[truth] * checks.check_row_weights(sample_weight, truth.size)[:, None]
     # einsum and no product of BLAS, whose order of terms depends on the number of threads.
-    alarms = np.einsum("...n,nc->...c", called.astype(np.float64), by_class)
-    quiet = np.einsum("...n,nc->...c", (~called).astype(np.float64), by_class)
-    return ConfusionCounts(tp=alarms[..., 0], fp=alarms[..., 1], fn=quiet[..., 0], tn=quiet[..., 1])
+    table = np.einsum("...nd,nc->...cd", one[called], by_class)
+    # Each cell is its own sum: a difference of sums could leave -1e-16 instead of 0.
+    sides = {"tp": (one, one), "fp": (other, one), "fn": (one, other), "tn": (other, other)}
+    cells = {name: np.einsum("...cd,kc,kd->...k", table, *own) for name, own in sides.items()}
+    if n_classes > 2:
+        return ConfusionCounts(**cells, several=table)
+    return ConfusionCounts(**{name: counts[..., 1] for name, counts in cells.items()})
+
+
+def _number_of_classes(y: NDArray[Any], y_pred: NDArray[Any]) -> int:
+    """K of class numbers from 0; 2 for anything else. Labels such as 1 and 2 are no class numbers from 0."""
+    if y.ndim != 1 or y.dtype.kind not in "iu" or not y.size or y.min() != 0 or y_pred.dtype.kind not in "iu":
+        return 2
+    return max(2, int(y.max()) + 1, int(y_pred.max(initial=0)) + 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,15 +190,10 @@ def decision_counts(
 
 
 def g_mean(y: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike | None = None) -> FloatOrArray:
-    """Geometric mean of recall and specificity, or of the recalls of more classes; NaN if a class is absent.
+    """Geometric mean of recall and specificity, or of the recalls of more classes; NaN if one of two is absent.
 
-    The parameters are those of `confusion_counts`; labels may also be class numbers from 0.
+    The parameters are those of `confusion_counts`.
     """
-    numbers = np.asarray(y)
-    # Labels such as 1 and 2 are no class numbers from 0: they are refused below.
-    if numbers.dtype.kind in "iu" and numbers.ndim == 1 and numbers.size and numbers.min() == 0 and numbers.max() > 1:
-        width = int(max(numbers.max(), np.max(y_pred))) + 1
-        return decision_counts(numbers, y_pred, width, sample_weight).g_mean
     return confusion_counts(y, y_pred, sample_weight).g_mean
 
 
