@@ -35,7 +35,7 @@ data = crcen.load_dataset("abalone")  # bundled: shells of seven rings are the r
 table = pd.DataFrame(data.X, columns=list(data.feature_names)).assign(seven_rings=data.y)
 table.to_csv("shells.csv", index=False)""",
     "## Look first\n\nWhat each column holds, what is missing, and which columns tell the answer by themselves.",
-    '>>>\ncrcen.look_at_table("shells.csv", target="seven_rings")',
+    '>>>\ncrcen.inspect_table("shells.csv", target="seven_rings")',
     "## Keep rows apart, then fit\n\n`Budget(10)`: one more catch may cost up to ten false alarms.",
     """>>>
 crcen.split_table("shells.csv", target="seven_rings", random_state=0)""",

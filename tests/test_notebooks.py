@@ -32,7 +32,7 @@ def results(tmp_path_factory):
         "TableFit": fit,
         "TablePredictions": crcen.predict_table(fit.model, FRAME),
         "TableEvaluation": crcen.evaluate_table(fit.model, FRAME, n_resamples=0),
-        "TableLook": crcen.look_at_table(FRAME, target="y"),
+        "TableLook": crcen.inspect_table(FRAME, target="y"),
         "TableWatch": crcen.monitor_table(fit.model, FRAME),
         "TableSplit": crcen.split_table(folder / "rows.csv", target="y"),
         "Reasons": fit.model.reasons(FRAME[:20]),

@@ -4,7 +4,7 @@
 
 Planted in each of 15 tables: a flag that is 1 for 40 % of the rows of one class only, a number that is filled in for
 60 % of them only, and a copy of the class with an error (area under the ROC curve .9998). A leak counts as found if the
-column is named by `crcen.look_at_table` (all rows), by `crcen.fit_table` (60 %), or by check CRC006 or CRC009 of the
+column is named by `crcen.inspect_table` (all rows), by `crcen.fit_table` (60 %), or by check CRC006 or CRC009 of the
 report (the other 40 %). Clean splits: the notes of a fit that name CRC006 or CRC008, and every warning of the report
 but CRC001 (too few rows), which is true.
 
@@ -81,7 +81,7 @@ def planted(say: Printer, most_rows: int) -> None:
             rows = frame.assign(planted=cells)
             notes, checks = judged(rows.iloc[train], rows.iloc[test], target)
             named = {
-                "look": any("planted" in str(note) for note in crcen.look_at_table(rows, target=target).notes),
+                "look": any("planted" in str(note) for note in crcen.inspect_table(rows, target=target).notes),
                 "fit": any("planted" in note for note in notes),
                 "report": any(
                     one.status == "warning" and "planted" in one.measured

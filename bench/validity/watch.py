@@ -61,7 +61,7 @@ def differences(reader: TableClassifier, profile: TrainingProfile, rows: pd.Data
     """What a call says."""
     new = NewRows(profile, reader.columns_)
     new.add(reader.encode(rows))
-    return new.differences(error_rate=INPUT_SHARE * RATE / (call * (call + 1)))
+    return new.differences(false_alarm_rate=INPUT_SHARE * RATE / (call * (call + 1)))
 
 
 def main() -> None:

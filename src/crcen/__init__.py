@@ -57,6 +57,12 @@ _REMOVED = {
     "Costs": "use CostMatrix.binary(tp=0, fp=1, fn=1, tn=0)",
     "ClassWeighting": "use crcen.theory.price.Price, which resolve returns",
     "ClassKeyEquations": "use KeyEquation, which key_equation returns for any number of classes",
+    "RowSets": "give row numbers to crcen.training.jobs.TrainingJob",
+    "TableFile": "use crcen.tables.reading.Table, which open_table returns",
+    "expected_cost": "use CostMatrix.expected, which gives the cost of every action",
+    "look_at_table": "use inspect_table",
+    "mean_neg_given": "invert crcen.theory.key_equation.mean_pos_given: mean_neg = alpha * (1 - mean_pos)",
+    "realised_cost": "use CostMatrix.realised",
 }
 with open(os.path.join(os.path.dirname(__file__), "__init__.pyi"), encoding="utf-8") as _stub:
     # Lines are "from MODULE import NAME as NAME".

@@ -9,7 +9,7 @@ from crcen.commands.evaluate import evaluate_table as evaluate_table
 from crcen.commands.export import export_onnx as export_onnx
 from crcen.commands.fit import fit_table as fit_table
 from crcen.commands.fit_files import fit_files as fit_files
-from crcen.commands.look import look_at_table as look_at_table
+from crcen.commands.look import inspect_table as inspect_table
 from crcen.commands.monitor import monitor_table as monitor_table
 from crcen.commands.plan import plan_table as plan_table
 from crcen.commands.predict import predict_table as predict_table

@@ -111,7 +111,7 @@ OPTIONS = {
 }  # fmt: skip
 # Options of these commands that other tests below give.
 ELSEWHERE = {
-    "predict": {"--out", "--append", "--default-action"},
+    "predict": {"--out", "--append", "--default-action", "--background"},
     "evaluate": {"--audited"},
     "report": {"--out", "--audited", "--confidence", "--declaration", "--certificate"},
     "monitor": {"--audited", "--declaration", "--error-rate"},
@@ -345,7 +345,7 @@ def test_from_a_declaration_to_a_verified_certificate(answer, printed, refusal, 
     ("arguments", "sentence"),
     [
         ("declare|{home}/m.crcen|--require|beauty >= 1|--out|{out}", "has a test"),
-        ("declare|{home}/m.crcen|--require|drift|--groups|sex|--rows|{home}/rows.csv|--out|{out}", "--groups"),
+        ("declare|{home}/m.crcen|--require|unlike|--groups|sex|--rows|{home}/rows.csv|--out|{out}", "--groups"),
         ("certify|{home}/rows.csv|{home}/test.csv|--model|{home}/m.crcen|--out|{out}", "is not a declaration"),
         ("verify|{home}/m.crcen", "is not a certificate"),
         ("verify|{home}/rows.csv", "is not a certificate"),

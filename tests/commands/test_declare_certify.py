@@ -22,7 +22,7 @@ from crcen.report.page import certificate_schema
 from crcen.theory.criteria import ScoredClasses, judge_criteria, parse_criteria
 from crcen.theory.price import Price
 
-REQUIRE = ("recall >= 0.3", "cost per 1000 <= 900", "precision >= 0.95", "key equation", "drift")
+REQUIRE = ("recall >= 0.3", "cost per 1000 <= 900", "precision >= 0.95", "key equation", "unlike")
 
 
 @pytest.fixture(scope="module")
@@ -253,7 +253,7 @@ def test_criteria_without_a_test_are_refused_and_nothing_is_written(model_file, 
     assert [one.threshold for one in numbers] == [0.8, 0.7, 0.5]
     (tmp_path / "list.json").write_text("[3]")
     with pytest.raises(crcen.InvalidInput, match="must hold fields, such as purpose"):
-        crcen.declare(model_file, ["drift"], out=tmp_path / "d.toml", description=tmp_path / "list.json")
+        crcen.declare(model_file, ["unlike"], out=tmp_path / "d.toml", description=tmp_path / "list.json")
 
 
 def scored(rng, n, shares, groups=None):
@@ -291,7 +291,7 @@ def test_a_group_that_fails_makes_its_criterion_fail():
 def test_drift_fails_on_moved_columns_only(files, model_file, tmp_path):
     rows = pd.read_csv(files / "test.csv")
     for name, frame, verdict in (("same", rows, "pass"), ("moved", rows.assign(amount=rows.amount + 2), "fail")):
-        crcen.declare(model_file, ["drift"], out=tmp_path / f"{name}.toml")
+        crcen.declare(model_file, ["unlike"], out=tmp_path / f"{name}.toml")
         found = crcen.certify(tmp_path / f"{name}.toml", frame, model=model_file)
         assert found.verdict == verdict
 

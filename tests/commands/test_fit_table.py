@@ -9,7 +9,7 @@ import pytest
 from sklearn.metrics import average_precision_score, f1_score, log_loss, recall_score, roc_auc_score
 
 import crcen
-from crcen import Budget, CostMatrix, CRCENClassifierCV, InvalidInput, fit_table, look_at_table, predict_table
+from crcen import Budget, CostMatrix, CRCENClassifierCV, InvalidInput, fit_table, inspect_table, predict_table
 from crcen.commands.fit import alarm_shares, folds_of
 from crcen.theory.price import sigmoid
 
@@ -447,7 +447,7 @@ def test_cells_of_spaces_are_missing_and_no_class(tmp_path, ending):
     source = frame if ending == "frame" else tmp_path / f"a{ending}"
     if ending != "frame":
         getattr(frame, {".csv": "to_csv", ".parquet": "to_parquet", ".xlsx": "to_excel"}[ending])(source, index=False)
-    look = look_at_table(source, target="y")
+    look = inspect_table(source, target="y")
     assert look.counts == {"yes": 15, "no": 30}
     when, kind = look.columns[1:]
     assert (when.kind, when.n_missing) == ("date", 0)  # the rows that lack it lack a label too
@@ -466,7 +466,7 @@ def test_labels_as_files_spell_them(tmp_path, labels, counts):
     frame = pd.DataFrame({"x": range(40), "y": labels * 10})
     frame.to_csv(tmp_path / "a.csv", index=False)
     for source in (frame, tmp_path / "a.csv"):
-        look = look_at_table(source, target="y")
+        look = inspect_table(source, target="y")
         assert look.counts == counts
         assert any("y has 01 and 1, taken as one value" in one for one in look.notes) == ("01" in labels)
 
@@ -474,7 +474,7 @@ def test_labels_as_files_spell_them(tmp_path, labels, counts):
 def test_a_class_called_none_is_not_lost_without_a_word(tmp_path):
     rows = ["x;y"] + [f"{i};{['None', 'stop', 'land', ''][i % 4]}" for i in range(40)]
     (tmp_path / "a.csv").write_text("\n".join(rows))
-    notes = look_at_table(tmp_path / "a.csv", target="y").notes
+    notes = inspect_table(tmp_path / "a.csv", target="y").notes
     assert '"None" stands in 10 cells of y and is read as missing: write another word if it is a class' in notes
 
 

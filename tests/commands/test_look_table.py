@@ -1,4 +1,4 @@
-"""look_at_table and split_table: the columns of a fit with gaps, ids and leaks; every row in one of two files."""
+"""inspect_table and split_table: the columns of a fit with gaps, ids and leaks; every row in one of two files."""
 
 import gzip
 import json
@@ -10,7 +10,7 @@ import pandas.testing
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from crcen import InvalidInput, InvalidParameter, TableClassifier, look_at_table, split_table
+from crcen import InvalidInput, InvalidParameter, TableClassifier, inspect_table, split_table
 from crcen.commands import split as splitting
 from crcen.tables.reading import open_table
 
@@ -34,7 +34,7 @@ FRAME = pd.DataFrame(
 
 @pytest.fixture(scope="module")
 def look():
-    return look_at_table(FRAME, target="late")
+    return inspect_table(FRAME, target="late")
 
 
 def test_kinds_gaps_and_reasons_are_those_of_a_fit(look):
@@ -59,14 +59,14 @@ def test_areas_are_those_of_scikit_learn_and_leaks_are_named(look):
     assert look.to_dict()["suspects"] == ["collected"]
     assert any("collected alone nearly separates yes" in note for note in look.notes)
     assert found["country"].area < 0.65
-    dropped = look_at_table(FRAME, target="late", drop="collected")
+    dropped = inspect_table(FRAME, target="late", drop="collected")
     assert not any("nearly separate" in note for note in dropped.notes)
     assert next(one.plan for one in dropped.columns if one.name == "collected") == "asked for"
 
 
 def test_it_prints_and_shows_itself_escaped():
     frame = FRAME.rename(columns={"country": "<b>country</b>"})
-    look = look_at_table(frame, target="late")
+    look = inspect_table(frame, target="late")
     assert "<b>" not in look._repr_html_()
     assert "\n" not in repr(look)
     lines = str(look).splitlines()
@@ -77,27 +77,27 @@ def test_it_prints_and_shows_itself_escaped():
 
 
 def test_without_a_target_and_with_many_values():
-    plain = look_at_table(FRAME)
+    plain = inspect_table(FRAME)
     assert len(plain.columns) == 9
     assert all(np.isnan(one.area) for one in plain.columns)
-    several = look_at_table(FRAME.assign(copy=FRAME["country"]), target="country")
+    several = inspect_table(FRAME.assign(copy=FRAME["country"]), target="country")
     assert set(several.counts) == set(FRAME["country"])
     assert [one.name for one in several.columns if one.is_suspect] == ["copy"]
-    many = look_at_table(FRAME.assign(number=np.arange(N)), target="number")
+    many = inspect_table(FRAME.assign(number=np.arange(N)), target="number")
     assert any(f"number has {N} values, and classes are 2 to 50" in note for note in many.notes)
-    notes = look_at_table(pd.DataFrame({"x": range(20), "y": ["a"] * 20}), target="y").notes
+    notes = inspect_table(pd.DataFrame({"x": range(20), "y": ["a"] * 20}), target="y").notes
     assert "y has 1 value, and classes are 2 to 50: rows of another class are needed" in notes
-    useless = look_at_table(pd.DataFrame({"a": [1, 1, 1], "b": [None, None, None]}))
+    useless = inspect_table(pd.DataFrame({"a": [1, 1, 1], "b": [None, None, None]}))
     assert [one.kind for one in useless.columns] == ["left out", "left out"]
-    one = look_at_table(FRAME, target="country", positive="NO")
+    one = inspect_table(FRAME, target="country", positive="NO")
     assert set(one.counts) == {"NO", "not NO"}
     with pytest.raises(InvalidInput, match="must be a column"):
-        look_at_table(FRAME, target="nothing")
+        inspect_table(FRAME, target="nothing")
     with pytest.raises(InvalidParameter, match="positive= needs target="):
-        look_at_table(FRAME, positive="NO")
+        inspect_table(FRAME, positive="NO")
     for n in (0, 2):
         with pytest.raises(InvalidInput, match=r"^the data frame has no row with a value of y\.$"):
-            look_at_table(pd.DataFrame({"x": range(n), "y": [None] * n}), target="y")
+            inspect_table(pd.DataFrame({"x": range(n), "y": [None] * n}), target="y")
 
 
 def test_a_large_table_is_described_by_a_sample_with_missing_cells_of_all_rows(monkeypatch):
@@ -107,7 +107,7 @@ def test_a_large_table_is_described_by_a_sample_with_missing_cells_of_all_rows(m
     frame = pd.DataFrame({"x": rng.normal(size=n), "id": np.arange(n), "y": np.where(rng.random(n) < 0.2, "a", "b")})
     frame.loc[:6, "x"] = np.nan
     for target in (None, "y"):
-        found = look_at_table(frame, target=target).to_dict()
+        found = inspect_table(frame, target=target).to_dict()
         columns = {one["name"]: one for one in found["columns"]}
         assert (found["rows"], columns["x"]["n_missing"]) == (n, 7)
         assert columns["x"]["n_values"] <= 500
@@ -134,7 +134,7 @@ def test_far_dates_and_words_that_may_be_missing():
     days = (pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 300, 200), "D")).strftime("%Y-%m-%d")
     rows["until"] = np.where(np.arange(200) % 9 == 0, "9999-12-31", days)
     n_words = int((rows.grade == "nd").sum())
-    assert look_at_table(rows).placeholders == {"grade": {"nd": n_words}, "until": {"9999-12-31": 23}}
+    assert inspect_table(rows).placeholders == {"grade": {"nd": n_words}, "until": {"9999-12-31": 23}}
 
 
 @pytest.fixture

@@ -449,7 +449,7 @@ def test_peak_and_estimates_are_those_of_the_likelihood():
     mean, deviation = DriftProcess().estimate(likelihood)
     assert mean == pytest.approx(found[0], abs=0.02)
     assert deviation == pytest.approx(found[1], rel=0.3)
-    own = DriftProcess(spread=0.1).own_error(likelihood)
+    own = DriftProcess(spread=0.1).model_uncertainty(likelihood)
     narrow = 1 / math.sqrt(1 / found[1] ** 2 + 1 / 0.1**2)
     assert own[0] == pytest.approx(found[0] * (narrow / found[1]) ** 2, abs=0.02)
     assert peak(log_likelihoods(np.ones(50, bool), np.full(50, 0.01))) is None

@@ -44,13 +44,15 @@ def installed_versions(packages: Iterable[str]) -> dict[str, str]:
 
 
 def renamed(**names: str) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
-    """Decorate a function whose parameters were renamed (old name to new name): the old name raises an error."""
+    """Decorate a function with earlier parameters: each raises an error with its new name, or a sentence if removed."""
 
     def decorate(function: Callable[P, Result]) -> Callable[P, Result]:
         @wraps(function)
         def wrapper(*args: P.args, **options: P.kwargs) -> Result:
             for old in names.keys() & options.keys():
-                raise InvalidParameter(f"{old} was renamed: use {names[old]}={options[old]!r}.")
+                new = names[old]
+                said = f"removed: {new}." if " " in new else f"renamed: use {new}={options[old]!r}."
+                raise InvalidParameter(f"{old} was {said}", parameter=old)
             return function(*args, **options)
 
         return wrapper

@@ -184,11 +184,12 @@ def choice(*values: str) -> Kind:
 
 
 def renamed(old: str, new: str) -> Named:
-    """A hidden option that was renamed: the error names the new one."""
+    """A hidden option of earlier versions: the error names the new one, or states what to use instead."""
 
     def reject(value: str | None) -> None:
         if value is not None:
-            raise typer.BadParameter(f"it was renamed: use {new} {value}.")
+            is_renamed = new.startswith("--")
+            raise typer.BadParameter(f"it was renamed: use {new} {value}." if is_renamed else f"it was removed: {new}.")
 
     return option(str, "", old, hidden=True, callback=reject)
 

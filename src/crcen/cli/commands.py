@@ -16,6 +16,7 @@ from crcen.cli.app import (
     Listing,
     Result,
     add_command,
+    app,
     argument,
     choice,
     is_stated,
@@ -29,7 +30,7 @@ from crcen.cli.app import (
 _TARGET = option(str, "Column with the label.", default=...)
 _OLD_CATEGORY, _OLD_GROUPS = renamed("--category", "--categorical"), renamed("--groups", "--clusters")
 _CRITERIA = (
-    "recall >= 0.8, precision[CLASS] >= 0.5, cost per 1000 <= 400, key equation, drift, groups; may be repeated."
+    "recall >= 0.8, precision[CLASS] >= 0.5, cost per 1000 <= 400, key equation, unlike, groups; may be repeated."
 )
 _FOLDER: Given = {"exists": True, "file_okay": False}  # a mistyped path is a usage error
 _large, _gate, _goal, _column, _log, _limit, _access = (
@@ -163,7 +164,7 @@ def _reproduce(**given: Any) -> Listing:
 add_command(
     "look data.csv --target fraud",
     "Look at a table before a fit: kinds, gaps, ids, leaks, and what would be done with each column.",
-    "look_at_table",
+    "inspect_table",
     {
         "target": option(str, "Column with the label: columns that determine it by themselves are named."),
         "old_category": _OLD_CATEGORY,
@@ -241,6 +242,7 @@ add_command(
         "safe_csv": option(bool, "Put ' before ids and labels that a spreadsheet takes for formulas."),
         "append": option(bool, "Add to a table of a database that is there."),
         "reasons": option(int, "Reasons for each alarm: columns that raised or lowered it most.", default=0, min=0),
+        "old_background": renamed("--background", "use model.reasons(X, background=rows) in Python"),
     },
     "model data audit_rule random_state price goal guarantee weighting review cost_column alarm_cost prevalence "
     "clusters read",
@@ -468,3 +470,8 @@ _add_research(
     },
     interrupted="run the same command again to resume",
 )
+
+
+@app.command("benchmark", hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+def _benchmark() -> None:
+    raise typer.BadParameter("crcen benchmark was removed: run python -m bench.rivals in a clone of the repository.")

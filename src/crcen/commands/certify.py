@@ -135,7 +135,7 @@ def declare(
         File of the model.
     require : sequence of str
         Criteria, such as ``"recall >= 0.8"``, ``"precision[worn] >= 0.5"``, ``"cost per 1000 <= 400"``,
-        ``"key equation"``, ``"drift"`` and ``"groups"``.
+        ``"key equation"``, ``"unlike"`` and ``"groups"``.
     out : str or Path
         The TOML file to write.
     groups : str or sequence of str, optional
@@ -425,11 +425,11 @@ def _content(
     stated, scored, recognition = declared.content, _scored_classes(judging, found), found.watch.recognition()
     price, independent = scored.price, found.dependent_rows("give one row of each")
 
-    def differences(error_rate: float) -> tuple[str, ...] | None:
+    def differences(false_alarm_rate: float) -> tuple[str, ...] | None:
         if getattr(judging.model, "profile_", None) is None:
             return None
         n_alarms = None if price.positive is None else int((scored.actions == price.positive).sum())
-        return tuple(one.sentence for one in found.watch.unlike(n_alarms, price, error_rate))
+        return tuple(one.sentence for one in found.watch.unlike(n_alarms, price, false_alarm_rate))
 
     outcomes = judge_criteria(declared.criteria, scored, stated["confidence"], differences)
     verdicts = [one.verdict for one in outcomes]

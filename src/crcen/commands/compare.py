@@ -19,7 +19,7 @@ from crcen._support.values import Values, json_value, label_key, plain_label, re
 from crcen.commands import inputs
 from crcen.commands.inputs import Data, FittedModel, Label, Source, check, require, require_input
 from crcen.commands.results import Sequences, model_digest, note_lines, read_state, state_lock, write_state
-from crcen.commands.rules import Costs, RowRule, Weighting, own_costs, plain_price
+from crcen.commands.rules import CostsLike, RowRule, Weighting, own_costs, plain_price
 from crcen.commands.scoring import Judging
 from crcen.tables.fingerprint import RowDigest
 from crcen.theory.intervals import UNKNOWN, Interval
@@ -213,7 +213,7 @@ def compare_models(
     *,
     target: str | None = None,
     weighting: Weighting = None,
-    costs: Costs = None,
+    costs: CostsLike = None,
     probability_old: str | Sequence[str] | None = None,
     probability_new: str | Sequence[str] | None = None,
     positive: Label | None = None,

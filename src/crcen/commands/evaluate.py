@@ -12,7 +12,7 @@ from crcen._support.values import Values, attributes, json_value
 from crcen.commands import inputs, rules
 from crcen.commands.inputs import GROUP_CHECK, Data, FittedModel, Label, require
 from crcen.commands.results import note_lines
-from crcen.commands.rules import Costs, Prevalence, ReviewPrices, Weighting
+from crcen.commands.rules import CostsLike, Prevalence, ReviewPrices, Weighting
 from crcen.commands.scoring import Judging, unlike_lines
 from crcen.decisions.expense_curve import ChosenWeighting
 from crcen.report import quality as measures
@@ -146,7 +146,7 @@ def evaluate_table(
     *,
     target: str | None = None,
     weighting: Weighting = None,
-    costs: Costs = None,
+    costs: CostsLike = None,
     weight: str | None = None,
     review: ReviewPrices = None,
     cost_column: str | None = None,

@@ -26,7 +26,7 @@ from crcen.commands import inputs, rules
 from crcen.commands.export import check_exportable
 from crcen.commands.inputs import Data, FittedModel, Label, Rows, check, require, require_input
 from crcen.commands.results import Result, note_lines
-from crcen.commands.rules import Costs, Weighting
+from crcen.commands.rules import CostsLike, Weighting
 from crcen.exceptions import TrainingFailed
 from crcen.report.checks import selection_of
 from crcen.report.quality import METRICS, RowMetrics, count_sentence, count_values, measured_text, of_no_use, too_good
@@ -324,7 +324,7 @@ def fit_table(
     target: str,
     positive: Label | None = None,
     weighting: Weighting = "balanced",
-    costs: Costs = None,
+    costs: CostsLike = None,
     drop: str | Sequence[str] = (),
     keep: Sequence[str] = (),
     categorical: Sequence[str] = (),

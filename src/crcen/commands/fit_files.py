@@ -29,7 +29,7 @@ from crcen.commands.evaluate import TableEvaluation, evaluate_table
 from crcen.commands.fit import FittedTable, Options
 from crcen.commands.inputs import Data, Label, check, is_share, require, require_input
 from crcen.commands.results import note_lines
-from crcen.commands.rules import Costs, Weighting, stated_weighting
+from crcen.commands.rules import CostsLike, Weighting, stated_weighting
 from crcen.scale import mixed_table
 from crcen.scale.checkpoint import lock_storage
 from crcen.scale.committee import BinnedRows, GrownTrees, TreePlan, grow_trees, plan_trees, stack_members
@@ -109,7 +109,7 @@ def fit_files(
     engine: str = "stream",
     positive: Label | None = None,
     weighting: Weighting = "balanced",
-    costs: Costs = None,
+    costs: CostsLike = None,
     drop: Sequence[str] = (),
     keep: Sequence[str] = (),
     categorical: Sequence[str] = (),

@@ -1,4 +1,4 @@
-"""look_at_table: columns, gaps and signs of leaks in a table before a fit."""
+"""inspect_table: columns, gaps and signs of leaks in a table before a fit."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -126,7 +126,7 @@ class TableLook(ShownInOneLine):
 
 
 @logged
-def look_at_table(
+def inspect_table(
     data: Data,
     *,
     target: str | None = None,

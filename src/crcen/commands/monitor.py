@@ -23,7 +23,7 @@ from crcen.commands import inputs
 from crcen.commands.certify import Declaration, declaration_of_model
 from crcen.commands.inputs import Data, FittedModel, Label, check, is_share, require, require_input
 from crcen.commands.results import Sequences, model_digest, note_lines, read_state, state_lock, write_state
-from crcen.commands.rules import Costs, RowRule, Weighting, rule_of
+from crcen.commands.rules import CostsLike, RowRule, Weighting, rule_of
 from crcen.commands.scoring import Hashes, Judging, ScoredTable
 from crcen.decisions.drift import DriftAlarm, MonitorReading
 from crcen.report.checks import selection_of
@@ -201,7 +201,7 @@ def monitor_table(
     state: str | Path | None = None,
     target: str | None = None,
     weighting: Weighting = None,
-    costs: Costs = None,
+    costs: CostsLike = None,
     when: str | None = None,
     weight: str | None = None,
     clusters: str | None = None,
@@ -280,8 +280,8 @@ def monitor_table(
             named: Values = {"now": now} if cohort is not None else {"when": when or source.name}
             notes += [*inputs.weight_notes(fitted, weight), *_count_labels(kept, scored, rows, fitted, own, named)]
         k = kept.n_calls + 1  # the columns of call k have 1/(k(k + 1)) of their part, which sums to 1
-        error_rate = WATCHED_COLUMNS_PART * kept.false_alarm_rate / (k * (k + 1))
-        unlike = scored.watch.unlike(n_alarms, rule.price, error_rate)
+        rate = WATCHED_COLUMNS_PART * kept.false_alarm_rate / (k * (k + 1))
+        unlike = scored.watch.unlike(n_alarms, rule.price, rate)
         declared: tuple[Values, ...] = ()
         if stated is not None:
             own_rule = rule_of(fitted, source, None, None)
@@ -454,12 +454,12 @@ class DeclaredWatch:
                 self.broken.append(f"{start}{test.mean * one.per:.4g} on {test.n_values:,} rows that count")
 
     def results(self, n_differences: int, n_drifts: int) -> list[Values]:
-        """Each declared criterion with its state; the key equation and drift are those of the watch itself."""
+        """Each declared criterion with its state; the key equation and unlike are those of the watch itself."""
         found = []
         for one in self.declared.criteria:
             test = self.tests.get(one.text, Sequences()).get(_ALL)
             alarms = [text for text in self.broken if text.startswith(f"{one.text} no longer")]
-            own = {"key equation": n_drifts, "drift": n_differences}.get(one.metric, len(alarms))
+            own = {"key equation": n_drifts, "unlike": n_differences}.get(one.metric, len(alarms))
             verdict = "not watched" if one.metric == "groups" else "no longer holds" if own else "no alarm"
             estimate, rows = (None, 0) if test is None else (json_value(test.mean * one.per), test.n_values)
             found.append(

@@ -10,7 +10,7 @@ from crcen import InvalidParameter, ReadOptions
 from crcen._support.progress import logged
 from crcen.commands.inputs import Data, FittedModel, Label, check, require
 from crcen.commands.results import Result
-from crcen.commands.rules import AUDIT_RULES, ClassShares, Costs, Prevalence, RowRule, Weighting
+from crcen.commands.rules import AUDIT_RULES, ClassShares, CostsLike, Prevalence, RowRule, Weighting
 from crcen.commands.scoring import Judging
 from crcen.theory import criteria
 from crcen.theory.intervals import LEVEL
@@ -96,7 +96,7 @@ def plan_table(
     confidence: float = LEVEL,
     audit_rule: str = "neyman",
     weighting: Weighting = None,
-    costs: Costs = None,
+    costs: CostsLike = None,
     prevalence: Prevalence = None,
     random_state: int = 0,
     read: ReadOptions | None = None,

@@ -18,7 +18,7 @@ from crcen._support.values import Values, attributes
 from crcen.commands import inputs, rules
 from crcen.commands.inputs import Data, FittedModel, Label, Source, check, require, require_input
 from crcen.commands.results import Result, note_lines
-from crcen.commands.rules import AUDIT_COLUMNS, ClassShares, Costs, Prevalence, ReviewPrices, RowRule, Weighting
+from crcen.commands.rules import AUDIT_COLUMNS, ClassShares, CostsLike, Prevalence, ReviewPrices, RowRule, Weighting
 from crcen.commands.scoring import CHUNK_ROWS, Chunks, Judging, RowWatch, model_rows, scored_chunks, unlike_lines
 from crcen.decisions.expense_curve import ChosenWeighting
 from crcen.tables.databases import is_database
@@ -162,7 +162,7 @@ def predict_table(
     *,
     out: str | Path | None = None,
     weighting: Weighting = None,
-    costs: Costs = None,
+    costs: CostsLike = None,
     held_out: Data | None = None,
     review: ReviewPrices = None,
     cost_column: str | None = None,

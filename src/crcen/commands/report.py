@@ -15,7 +15,7 @@ from crcen.commands import inputs, rules
 from crcen.commands.certify import evidence_links
 from crcen.commands.inputs import Data, FittedModel, check
 from crcen.commands.results import note_lines
-from crcen.commands.rules import Costs, Prevalence, ReviewPrices, Weighting
+from crcen.commands.rules import CostsLike, Prevalence, ReviewPrices, Weighting
 from crcen.commands.scoring import Judging, LabelledRows
 from crcen.report.checks import Finding
 from crcen.theory.intervals import LEVEL
@@ -76,7 +76,7 @@ def report_table(
     out: str | Path,
     target: str | None = None,
     weighting: Weighting = None,
-    costs: Costs = None,
+    costs: CostsLike = None,
     weight: str | None = None,
     clusters: str | None = None,
     prevalence: Prevalence = None,

@@ -31,7 +31,7 @@ from crcen.theory.selective import audit_draws, audit_probabilities, audit_score
 
 # How a user states prices and goals, costs of decisions, class shares, and two prices for a review.
 Weighting: TypeAlias = WeightingLike | ThresholdGoal
-Costs: TypeAlias = "CostMatrix | pd.DataFrame | str | Path | None"
+CostsLike: TypeAlias = "CostMatrix | pd.DataFrame | str | Path | None"
 Prevalence: TypeAlias = float | str | Mapping[Label, float] | None
 ReviewPrices: TypeAlias = Review | Sequence[float] | None
 
@@ -104,7 +104,7 @@ def own_costs(model: FittedModel) -> CostMatrix:
     return (model.weighting_.cost_matrix if costs is None else costs).for_classes(model.classes_.tolist())
 
 
-def stated_weighting(weighting: Weighting, costs: Costs, classes: Sequence[object], target: str) -> Weighting:
+def stated_weighting(weighting: Weighting, costs: CostsLike, classes: Sequence[object], target: str) -> Weighting:
     """A weighting or costs of `fit_table` for these values of the target; labels may be spelt otherwise."""
     if isinstance(weighting, str) and weighting == "none":
         weighting = None
@@ -127,7 +127,7 @@ def stated_weighting(weighting: Weighting, costs: Costs, classes: Sequence[objec
     return weighting
 
 
-def decision_price(weighting: Weighting, costs: Costs, model: FittedModel) -> Price | ThresholdGoal:
+def decision_price(weighting: Weighting, costs: CostsLike, model: FittedModel) -> Price | ThresholdGoal:
     """The price of decisions of a fitted model, its own or a stated one; an operating goal stays as it is."""
     trained, classes = model.weighting_, model.classes_.tolist()
     if weighting is None and costs is None:
@@ -343,7 +343,7 @@ def rule_of(
     model: FittedModel,
     source: Source,
     weighting: Weighting = None,
-    costs: Costs = None,
+    costs: CostsLike = None,
     *,
     review: ReviewPrices = None,
     cost_column: str | None = None,

@@ -15,9 +15,9 @@ from crcen import InvalidInput, ReadOptions, TableClassifier
 from crcen._support.progress import counted
 from crcen._support.text import listed, missing_columns, plural
 from crcen._support.values import Values
-from crcen.commands import inputs
+from crcen.commands import inputs, rules
 from crcen.commands.inputs import Data, FittedModel, Source, require, require_input
-from crcen.commands.rules import AuditedRows, ClassShares, Costs, Prevalence, RowRule, ShiftedModel, Weighting, rule_of
+from crcen.commands.rules import AuditedRows, ClassShares, Prevalence, RowRule, ShiftedModel, Weighting, rule_of
 from crcen.commands.split import was_stratified
 from crcen.report.checks import selection_of
 from crcen.tables.cells import ColumnCells, TableCells
@@ -135,14 +135,14 @@ class RowWatch:
             notes.append(f"columns that training did not have were ignored: {shown}")
         return notes
 
-    def unlike(self, n_alarms: int | None, price: Price, error_rate: float = UNLIKE_P) -> tuple[Difference, ...]:
+    def unlike(self, n_alarms: int | None, price: Price, false_alarm_rate: float = UNLIKE_P) -> tuple[Difference, ...]:
         """Differences from training beyond chance; of alarms too, if they were counted on all these rows at a price."""
         if self._rows is None:
             return ()
         if price.positive is None or self.clusters is not None:
-            return tuple(self._rows.differences(error_rate=error_rate))
+            return tuple(self._rows.differences(false_alarm_rate=false_alarm_rate))
         threshold = math.log(price.threshold) - math.log1p(-price.threshold)
-        return tuple(self._rows.differences(n_alarms, threshold, error_rate))
+        return tuple(self._rows.differences(n_alarms, threshold, false_alarm_rate))
 
     def reject_training_rows(self, need: str) -> None:
         """Raise an error that states the need if the rows are training rows."""
@@ -285,7 +285,7 @@ class Judging:
         data: Data,
         read: ReadOptions | None,
         weighting: Weighting = None,
-        costs: Costs = None,
+        costs: rules.CostsLike = None,
         *,
         target: str | None = None,
         needs_target: bool = False,

@@ -200,7 +200,7 @@ _FROM_THE_START = 0.5
 _GROWTH = 1.12  # of the information since the last starting point, from which the next one is opened
 _MOST_STARTS = 40  # kept: the first one and the latest ones
 _UNKNOWN = 2.0  # standard deviation, in log-odds, of the error of a model without reference rows
-_Z_OF_OWN_ERROR = 2.2414  # two-sided 2.5 %: half of the error of the drift interval
+_Z_OF_UNCERTAINTY = 2.2414  # two-sided 2.5 %: half of the error of the drift interval
 
 
 def _share(number: int) -> float:
@@ -244,7 +244,7 @@ class Tally(AddsUp):
         with np.errstate(divide="ignore"):
             return np.asarray(1.0 / np.sqrt(self.information))
 
-    def own_error(self, k: int) -> tuple[float, float]:
+    def model_uncertainty(self, k: int) -> tuple[float, float]:
         """Error of the log-odds of test k as these rows show it, and its standard error."""
         column = k - len(self.likelihood)  # the tested classes are the last ones
         if self.information[column] <= 0.0:
@@ -298,7 +298,7 @@ class DriftTest:
     @cached_property
     def processes(self) -> list[DriftProcess]:
         """The e-process of each test."""
-        errors = (self.reference.own_error(k) for k in range(len(self.total.likelihood)))
+        errors = (self.reference.model_uncertainty(k) for k in range(len(self.total.likelihood)))
         return [DriftProcess(self.tolerance, spread, centre, self.scale) for centre, spread in errors]
 
     def log_evidence_by_test(self) -> Array:
@@ -325,9 +325,9 @@ class DriftTest:
         process, start = self.processes[k], self.starts[best]
         before = start.before.likelihood[k]
         since = self.total.likelihood[k] - before
-        own, own_deviation = process.own_error(before)
+        own, own_deviation = process.model_uncertainty(before)
         drift, deviation = process.estimate(since)
         low, high = process.interval(since, 0.025 * _share(start.number) / len(self.processes))
-        slack = _Z_OF_OWN_ERROR * own_deviation
+        slack = _Z_OF_UNCERTAINTY * own_deviation
         error = math.hypot(deviation, own_deviation)
         return Change(k, start.batch, drift - own, error, low - own - slack, high - own + slack)

@@ -62,7 +62,7 @@ _NUMBER_PRICES: dict[str, tuple[str, float, Callable[[float], object], str]] = {
 }
 # Function, title and files of each step; a file is an option of the function, a name in the project and a file name.
 _STEPS: dict[str, tuple[str, str, list[tuple[str, str, str]]]] = {
-    "look": ("look_at_table", "Reading the table", []),
+    "look": ("inspect_table", "Reading the table", []),
     "fit": ("fit_table", "Fitting", [("out", "model", "model.crcen"), ("report", "report", "report.html")]),
     "score": ("predict_table", "Scoring rows", [("out", "scored", "scored.csv")]),
     "monitor": ("monitor_table", "Comparing rows", [("page", "page", "monitor.html")]),

@@ -222,13 +222,13 @@ class NewRows:
         self._tallies = [a + b for a, b in zip(self._tallies, own, strict=True)] if self._tallies else own
 
     def differences(
-        self, n_alarms: int | None = None, logit_threshold: float = 0.0, error_rate: float = UNLIKE_P
+        self, n_alarms: int | None = None, logit_threshold: float = 0.0, false_alarm_rate: float = UNLIKE_P
     ) -> list[Difference]:
-        """How these rows differ from training rows beyond chance, at one error rate for all comparisons."""
+        """How these rows differ from training rows beyond chance, at one false-alarm rate for all comparisons."""
         if not self.n_rows:
             return []
         n_comparisons = sum(5 if len(one.edges) else 3 + len(one.counts) for one in self.profile.columns)
-        level = error_rate / (1 + n_comparisons)
+        level = false_alarm_rate / (1 + n_comparisons)
         found, labels = [], {column.name: _labels(column) for column in self.columns}
         for before, tally in zip(self.profile.columns, self._tallies, strict=True):
             found += [one for one in _compared(before, tally, labels[before.name], level) if one is not None]

@@ -26,7 +26,7 @@ Differences = Callable[[float], "tuple[str, ...] | None"]
 
 SYNTAX = (
     "recall >= 0.8, precision >= 0.5, recall[CLASS] >= 0.8, precision[CLASS] >= 0.5, cost per 1000 <= 400, "
-    "key equation, drift, groups"
+    "key equation, unlike, groups"
 )
 TESTS = {
     "recall": "exact binomial test of the share of rows of the class that are found, with Clopper–Pearson bounds",
@@ -34,7 +34,7 @@ TESTS = {
     "bounds",
     "cost": "mean cost of a row by MOVER over the exact limits of all cells of decisions and classes",
     "key equation": "residual test of the key equation at the price, with the uncertainty of the fitted model",
-    "drift": "comparison of every column, and of the share of alarms, with the training rows",
+    "unlike": "comparison of every column, and of the share of alarms, with the training rows",
     "groups": "exact tests that groups have equal recall and precision, and a test of equal calibration",
 }
 _SHARE = r"(recall|precision)\s*(?:\[\s*(.+?)\s*\])?\s*(?:>=|≥)"
@@ -75,11 +75,12 @@ def parse_criteria(texts: Sequence[str], classes: Sequence[object], positive: in
 
 def _parsed(text: str, classes: Sequence[object], positive: int | None) -> Criterion:
     plain_text = text.casefold()
-    if plain_text in ("key equation", "drift", "groups"):
+    if plain_text in ("key equation", "unlike", "groups"):
         return Criterion(plain_text, text=plain_text)
     found = _COMPARISON.fullmatch(text)
     if found is None:
         said = f"require must be a criterion that has a test ({SYNTAX}): got {text!r}."
+        said += " It was renamed: use 'unlike'." * (plain_text == "drift")
         raise InvalidParameter(said, parameter="require")
     metric, label, size, number, percent = found.groups()
     value = float(number) / (100.0 if percent else 1.0)
@@ -202,25 +203,25 @@ def judge_criteria(
     """Test all criteria on labelled rows, in their order, with Holm's method over all of "kept" and of "not kept".
 
     One minus the confidence is the probability of any wrong pass of a threshold, and of any wrong fail. ``differences``
-    gives sentences about columns that differ from training, for an error rate; None if that is not known.
+    gives sentences about columns that differ from training, for a false-alarm rate; None if that is not known.
     """
     alpha = 1.0 - confidence
     tests: list[Outcome] = []
     for one in criteria:
         tests.append(_measured(one, rows, np.ones(len(rows.y), np.bool_), confidence))
-        if one.metric not in ("drift", "groups"):
+        if one.metric not in ("unlike", "groups"):
             tests += [
                 replace(_measured(one, rows, part, confidence), column=column, group=name)
                 for column, name, part in rows.parts()
             ]
-    has_drift = any(one.metric == "drift" for one in criteria)
+    has_unlike = any(one.metric == "unlike" for one in criteria)
     least = alpha / len(tests)
-    found = differences(least) if has_drift else None
-    level = alpha - least if has_drift else alpha
+    found = differences(least) if has_unlike else None
+    level = alpha - least if has_unlike else alpha
     adjusted = zip(holm([test.p_pass for test in tests]), holm([test.p_fail for test in tests]), strict=True)
     outcomes = []
     for test, (p_pass, p_fail) in zip(tests, adjusted, strict=True):
-        if test.criterion.metric == "drift":
+        if test.criterion.metric == "unlike":
             verdict, detail = "undecided" if found is None else "fail" if found else "pass", "; ".join(found or ())
         else:
             is_shown = p_pass <= alpha if test.criterion.has_threshold else not math.isnan(p_fail)
@@ -312,7 +313,7 @@ def _statement(test: Outcome, confidence: float, n_tests: int) -> str:
 
 def _claim(test: Outcome, n_tests: int) -> str:
     """The sentence of a criterion that fails if rows contradict it."""
-    if test.criterion.metric == "drift":
+    if test.criterion.metric == "unlike":
         return {
             "undecided": "Undecided: the model keeps no profile of its training rows.",
             "fail": f"The rows differ from the training rows beyond chance: {test.detail}.",

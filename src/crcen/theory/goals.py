@@ -394,6 +394,11 @@ class Review(Goal):
             raise InvalidParameter(f"review must be two prices, such as (2, 30): got {given!r}.", parameter="review")
         return cls(*prices)
 
+    @classmethod
+    def at_cost(cls, *args: object, **named: object) -> "Review":
+        """Removed: see `CostMatrix.with_review`."""
+        raise InvalidParameter("Review.at_cost was removed: use CostMatrix.binary(fn=miss).with_review(cost).")
+
     @property
     def thresholds(self) -> tuple[float, float]:
         """Probabilities above which a row goes to review, and above which it gets an alarm."""

@@ -170,7 +170,7 @@ class DriftProcess:
         """Mean and standard deviation of the drift under the mixture; less biased at an alarm than the likelihood."""
         return _moments(GRID, self._log_prior + since)
 
-    def own_error(self, before: Array) -> tuple[float, float]:
+    def model_uncertainty(self, before: Array) -> tuple[float, float]:
         """Mean and standard deviation of the model's own error, given rows without drift."""
         log_mass, _, _, place, part = self._cells
         points = (1.0 - part) * GRID[place] + part * GRID[place + 1]
