@@ -121,9 +121,9 @@ def test_expected_figures_are_right_where_probabilities_are():
     y = rng.random((3000, len(p))) < p
     caught, missed = (y & alarms).sum(axis=1), (y & ~alarms).sum(axis=1)
     cost = 1000 * (alarms.sum() - caught + 4 * missed) / len(p)
-    drawn = {"precision": caught / alarms.sum(), "recall": caught / (caught + missed), "cost": cost}
+    drawn = {"precision": caught / alarms.sum(), "recall": caught / (caught + missed), "cost_per_1000": cost}
     for name, values in drawn.items():
-        one = figures.cost_per_1000 if name == "cost" else getattr(figures.counts[0], name)
+        one = figures.figures[None if name == "cost_per_1000" else 1][name]
         error = (one.high - one.value) / 1.96
         assert values.mean() == pytest.approx(one.value, abs=5 * error / np.sqrt(3000) + 1e-4)
         assert values.std() == pytest.approx(error, rel=0.07)
@@ -239,7 +239,7 @@ def test_three_classes_without_labels_and_columns_that_moved(three):
     assert (watch.n_labelled, watch.is_alarm) == (0, False)
     assert "none has come yet" in str(watch)
     expected = (three.predict_proba(frame) @ (three.weighting_.weights[:, None] * (1 - np.eye(3)))).min(axis=1).mean()
-    assert watch.expected.cost_per_1000.value == pytest.approx(1000 * expected)
+    assert watch.expected.figures[None]["cost_per_1000"].value == pytest.approx(1000 * expected)
     moved = monitor_table(three, frame.assign(a=frame["a"] + 3))
     assert moved.is_alarm
     assert "unlike training" in str(moved)

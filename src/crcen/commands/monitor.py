@@ -3,11 +3,12 @@
 import base64
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -47,32 +48,81 @@ _SHOWN_CALLS = 60  # on the page
 _ALL, _OTHERS, _MOST_GROUPS = "all rows", "all others", 20  # groups of declared criteria
 
 
+class ExpectedRows(NamedTuple):
+    """Rows without labels as metrics see them: probabilities (n, K), decisions, costs (K, A), and maybe one class."""
+
+    p: Array
+    actions: Index
+    costs: Array
+    column: int = -1
+
+    def shares(self) -> ExpectedShares:
+        """Precision and recall of the class."""
+        return expected_shares(self.p[:, self.column], self.actions == self.column)
+
+    def cost(self, n_rows: float) -> Interval:
+        """Of all classes, for this number of rows."""
+        paid = self.costs[:, self.actions].T
+        mean = (self.p * paid).sum(axis=1)
+        variance = np.maximum((self.p * paid**2).sum(axis=1) - mean**2, 0.0)
+        return normal_interval(n_rows * float(mean.mean()), n_rows * math.sqrt(float(variance.sum())) / len(self.p))
+
+
+class ExpectedMetric(NamedTuple):
+    """One metric: its title, its value on rows, and whether it is a share of one class or an amount of all rows."""
+
+    title: str
+    value: Callable[[ExpectedRows], Interval]
+    is_share: bool = True
+
+
+# In the order they are printed. A metric is one entry.
+EXPECTED_METRICS: dict[str, ExpectedMetric] = {
+    "precision": ExpectedMetric("precision", lambda rows: rows.shares().precision),
+    "recall": ExpectedMetric("recall", lambda rows: rows.shares().recall),
+    "cost_per_1000": ExpectedMetric("cost of 1,000 rows", lambda rows: rows.cost(1000.0), is_share=False),
+}
+
+
 @dataclass(frozen=True, eq=False)
 class ExpectedFigures:
-    """What decisions are expected to result in, if the probabilities are right: of the positive class, or of all."""
+    """What decisions are expected to result in, if the probabilities are right."""
 
-    labels: tuple[Label, ...]
-    counts: tuple[ExpectedShares, ...]
-    cost_per_1000: Interval
+    # By class, the positive one or all of them, and then by metric; those of all rows have the class None.
+    figures: dict[Label | None, dict[str, Interval]]
 
     @classmethod
     def of(cls, rule: RowRule, p: Array, actions: Index) -> "ExpectedFigures":
         """Figures of rows with probabilities (n, K) and decisions."""
-        paid = rule.costs.costs[:, actions].T
-        mean = (p * paid).sum(axis=1)
-        variance = np.maximum((p * paid**2).sum(axis=1) - mean**2, 0.0)
-        cost = normal_interval(1000.0 * float(mean.mean()), 1000.0 * math.sqrt(float(variance.sum())) / len(p))
-        counts = tuple(expected_shares(p[:, k], actions == k) for k in rule.watched)
-        return cls(tuple(rule.labels[k] for k in rule.watched), counts, cost)
+        found: dict[Label | None, dict[str, Interval]] = {}
+        for label, k in [*((rule.labels[k], k) for k in rule.watched), (None, -1)]:
+            rows, metrics = ExpectedRows(p, actions, rule.costs.costs, k), EXPECTED_METRICS.items()
+            found[label] = {name: one.value(rows) for name, one in metrics if one.is_share == (label is not None)}
+        return cls(found)
 
     def to_dict(self) -> Values:
-        """Plain values, ready for JSON; precision and recall are those of the positive class."""
-        by_class = [
-            {"label": json_value(label), "precision": one.precision.to_dict(), "recall": one.recall.to_dict()}
-            for label, one in zip(self.labels, self.counts, strict=True)
-        ]
-        own = {name: by_class[0][name] if len(by_class) == 1 else None for name in ("precision", "recall")}
-        return {**own, "cost_per_1000": self.cost_per_1000.to_dict(), "classes": by_class}
+        """Plain values, ready for JSON; shares are those of the positive class."""
+        *classes, overall = ({name: one.to_dict() for name, one in own.items()} for own in self.figures.values())
+        own = classes[0] if len(classes) == 1 else dict.fromkeys(classes[0])
+        labelled = [{"label": json_value(label), **one} for label, one in zip(self.figures, classes, strict=False)]
+        return {**own, **overall, "classes": labelled}
+
+    def lines(self, before: "ExpectedFigures | None", unit: str) -> list[str]:
+        """Figures with the middle 95 % of chance, each beside that of training."""
+        lines = []
+        for label, own in self.figures.items():
+            form, most, of = (".3g", math.inf, unit) if label is None else (".2f", 1.0, "")
+            words = []
+            for name, here in own.items():
+                if math.isnan(here.value):
+                    continue
+                then = UNKNOWN if before is None else before.figures[label][name]
+                beside = "" if math.isnan(then.value) else f", {then.value:{form}} in training"
+                between = f"({max(here.low, 0):{form}} to {min(here.high, most):{form}}{beside})"
+                words += [f"{EXPECTED_METRICS[name].title} {here.value:{form}}{of} {between}"]
+            start = "" if label is None or len(self.figures) == 2 else f"{label}: "
+            lines += [start + ", ".join(words)] if words else []
+        return lines
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -130,6 +180,7 @@ class TableWatch(ShownInOneLine):
         if self.rule.price.positive is None:
             decided = listed((f"{n:,} {label}" for label, n in self.decided.items()), most=12)
         held = [f"{self.n_held:,} labelled rows wait until their cohort is complete"] if self.n_held else []
+        unit = "" if self.rule.price.positive is None else " false alarms"
         declared: list[str] = []
         for one in self.declared:
             estimate = "" if one["estimate"] is None else f" ({one['estimate']:.4g} on {one['rows']:,} rows that count)"
@@ -138,7 +189,10 @@ class TableWatch(ShownInOneLine):
             "Rows": [f"{self.n_rows:,} of {self.data}, {self.n_labelled:,} with labels (call {self.call})"],
             "Decisions": [decided],
             "Columns": columns,
-            "Expected": [*self._expected(), "if the probabilities are still right, which only labels can tell"],
+            "Expected": [
+                *self.expected.lines(self.before, unit),
+                "if the probabilities are still right, which only labels can tell",
+            ],
             "Labels": [self.label_sentence, *held],
             **({"Declared": declared} if declared else {}),
             "Watch": [
@@ -146,26 +200,6 @@ class TableWatch(ShownInOneLine):
                 *(["declared criteria add at most one minus the declared confidence"] if declared else []),
             ],
         }
-
-    def _expected(self) -> list[str]:
-        """Expected figures with the middle 95 % of chance, each beside that of training."""
-        lines, n_classes = [], len(self.expected.labels)
-        trained = [ExpectedShares(UNKNOWN, UNKNOWN)] * n_classes if self.before is None else self.before.counts
-        for label, own, before in zip(self.expected.labels, self.expected.counts, trained, strict=True):
-            words = []
-            for name, here, there in zip(own._fields, own, before, strict=True):
-                beside = "" if math.isnan(there.value) else f", {there.value:.2f} in training"
-                if not math.isnan(here.value):
-                    words.append(f"{name} {here.value:.2f} ({max(here.low, 0):.2f} to {min(here.high, 1):.2f}{beside})")
-            if words:
-                lines.append(("" if n_classes == 1 else f"{label}: ") + ", ".join(words))
-        here = self.expected.cost_per_1000
-        beside = "" if self.before is None else f", {self.before.cost_per_1000.value:.3g} in training"
-        unit = "" if self.rule.price.positive is None else " false alarms"
-        return [
-            *lines,
-            f"cost of 1,000 rows {here.value:.3g}{unit} ({max(here.low, 0):.3g} to {here.high:.3g}{beside})",
-        ]
 
     @property
     def label_sentence(self) -> str:
@@ -535,13 +569,20 @@ def _page(watch: TableWatch, kept: MonitorState) -> str:
     evidence = [(float(one.batch), one.log_evidence / math.log(10.0)) for one in kept.monitor.history[None]]
     # Each call with its value and the ends of its interval.
     expected = {
-        name: [
+        metric.title: [
             (call["call"], one["value"], one["low"], one["high"])
             for call in history
-            if (one := call["expected"][name]) and one["value"] is not None
+            if (one := call["expected"].get(name)) and one["value"] is not None
         ]
-        for name in ("precision", "recall", "cost_per_1000")
+        for name, metric in EXPECTED_METRICS.items()
     }
-    parts = {"watch": watch, "n_calls": kept.n_calls, "history": history, "evidence": evidence, "expected": expected}
+    parts: Values = {
+        "metrics": EXPECTED_METRICS,
+        "watch": watch,
+        "n_calls": kept.n_calls,
+        "history": history,
+        "evidence": evidence,
+        "expected": expected,
+    }
     parts |= {"word": "Alarm" if watch.is_alarm else "Quiet", "label_rate": label_rate, "bar": -math.log10(label_rate)}
     return rendered("monitor.html.j2", parts, asset("report.css") + asset("monitor.css"))
