@@ -21,15 +21,21 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 import crcen
 from crcen.exceptions import DataUnavailable
+from crcen.scale.committee import GrownTrees, plan_trees
+from crcen.scale.ray.fit import grow_trees_on_ray
+from crcen.scale.sources import ArrowSource
+from crcen.theory.price import Labels
 
 TESTS = str(Path(__file__).resolve().parents[2] / "tests" / "scale")
 sys.path.insert(0, TESTS)
 os.environ["PYTHONPATH"] = os.pathsep.join([TESTS, *filter(None, [os.environ.get("PYTHONPATH")])])
 from ray_striking import (  # noqa: E402
+    KilledTrees,
     checkpoints,
     events_of,
     log_loss,
@@ -73,6 +79,26 @@ def striking(storage: Path, strike):
     finally:
         is_over.set()
         thread.join()
+
+
+def products(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and classes that need several hundred trees, so that checkpoints come before the end."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 4))
+    return X, np.where(2.0 * X[:, 0] * X[:, 1] + X[:, 2] + 0.3 * rng.normal(size=n) > 2.0, "event", "none")
+
+
+def grow(files: list[Path], storage: Path, struck: Path | None = None) -> GrownTrees:
+    """Trees of two workers; their number is chosen on rows that are in no file. ``struck``: where one is killed."""
+    labels = Labels(np.array(["event", "none"]), "event")
+    X, kinds = products(20_000, 1)
+    plan = plan_trees([X], labels, ROWS, 10**9)
+    source = ArrowSource(files, "kind")
+    if struck is not None:
+        source = KilledTrees(files, "kind")
+        source.storage = struck
+    held_out = plan.codes(X), labels.target(kinds)
+    return grow_trees_on_ray(plan, source, held_out, storage=storage)
 
 
 class Faults:
@@ -143,14 +169,45 @@ class Faults:
     def driver_killed(self) -> None:
         """The process that called `fit_ray` dies, and another calls it again."""
         start, storage = time.monotonic(), self.folder / "driver"
-        command = [sys.executable, "-m", "bench.validity.ray_faults", "--fit", str(self.folder / "data"), str(storage)]
+        is_struck = self.kill_driver("--fit", self.files, storage)
+        self.survived("driver killed, called again", storage, start, self.fit(storage), is_struck)
+
+    def kill_driver(self, what: str, files: list[Path], storage: Path) -> bool:
+        """Start a fit or the trees in another process and kill it at its first checkpoint; False if it ended before."""
+        command = [sys.executable, "-m", "bench.validity.ray_faults", what, str(files[0].parent), str(storage)]
         driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         while not checkpoints(storage) and driver.poll() is None:
             time.sleep(0.02)
         is_struck = driver.poll() is None
         driver.kill()
         driver.wait()
-        self.survived("driver killed, called again", storage, start, self.fit(storage), is_struck)
+        return is_struck
+
+    def trees(self) -> None:
+        """Trees undisturbed, with a worker killed, and with the driver killed and called again."""
+        start = time.monotonic()
+        X, kinds = products(ROWS, 0)
+        (self.folder / "products").mkdir()
+        columns = {f"x{j}": X[:, j] for j in range(4)}
+        self.products = [self.folder / "products" / "0.parquet"]
+        pq.write_table(pa.table({**columns, "kind": kinds}), self.products[0], row_group_size=700)
+        self.calm_trees = grow(self.products, self.folder / "calm-trees")
+        text = f"{len(self.calm_trees.losses)} trees, log loss {min(self.calm_trees.losses):.5f}"
+        self.say("trees, no fault", self.calm_trees.is_done, time.monotonic() - start, text)
+        start, storage = time.monotonic(), self.folder / "struck-trees"
+        storage.mkdir()
+        grown = grow(self.products, storage, storage)
+        self.grown("trees, worker killed", storage, start, grown, (storage / "struck").exists())
+        start, storage = time.monotonic(), self.folder / "driver-trees"
+        is_struck = self.kill_driver("--grow", self.products, storage)
+        self.grown("trees, driver killed, called again", storage, start, grow(self.products, storage), is_struck)
+
+    def grown(self, name: str, storage: Path, start: float, trees: GrownTrees, is_struck: bool) -> None:
+        """Compare with the undisturbed trees; later trees draw other columns, so they are not the same."""
+        difference = min(trees.losses) - min(self.calm_trees.losses)
+        text = f"went on from tree {started_at(storage)}; log loss differs by {difference:.1e}"
+        passed = is_struck and started_at(storage) > 0 and trees.is_done and abs(difference) < 1e-3
+        self.say(name, passed, time.monotonic() - start, text)
 
     def file_gone(self) -> None:
         """A file goes while workers train, and comes back."""
@@ -221,7 +278,7 @@ def kill_a_reader() -> int:
     return 0
 
 
-def machine_killed(faults: Faults) -> None:
+def machine_killed(faults: Faults, of_trees: bool = False) -> None:
     """Of two machines the one with the workers dies; the other, busy until then, takes over."""
     import ray
     from ray.cluster_utils import Cluster
@@ -237,7 +294,14 @@ def machine_killed(faults: Faults) -> None:
         ray.kill(busy)
         return True
 
-    faults.strike("machine killed, the other goes on", strike)
+    name = "machine killed, the other goes on"
+    if of_trees:
+        start, storage = time.monotonic(), faults.folder / "machine-trees"
+        with striking(storage, strike) as struck:
+            trees = grow(faults.products, storage)
+        faults.grown(f"trees, {name}", storage, start, trees, struck == [True])
+    else:
+        faults.strike(name, strike)
     ray.shutdown()
     cluster.shutdown()
 
@@ -255,12 +319,16 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path)
     parser.add_argument("--fit", nargs=2, type=Path, help="only fit: files, and where checkpoints go")
-    parser.add_argument("--only", help="worker, memory, starved, reader, gone, bad, driver or machine")
+    parser.add_argument("--grow", nargs=2, type=Path, help="only grow trees: files, and where checkpoints go")
+    parser.add_argument("--only", help="worker, memory, starved, reader, gone, bad, driver, machine or trees")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     if options.fit:
         crcen.fit_ray(sorted(options.fit[0].glob("*.parquet")), "kind", storage=options.fit[1], **SETTINGS)
+        return
+    if options.grow:
+        grow(sorted(options.grow[0].glob("*.parquet")), options.grow[1])
         return
     import ray
 
@@ -275,18 +343,21 @@ def main() -> None:
             "gone": faults.file_gone,
             "bad": faults.bad_files,
             "driver": faults.driver_killed,
+            "trees": faults.trees,
             "machine": lambda: machine_killed(faults),
+            "machine of trees": lambda: machine_killed(faults, of_trees=True),
         }
         for name in (None, *scenarios):
-            if name == "machine":
+            if name in ("machine", "machine of trees"):
                 ray.shutdown()
             elif not ray.is_initialized():
                 ray.init(address="local", num_cpus=4, **QUIET)
-            if name is None:
+            if name is None and options.only != "trees":
                 faults.undisturbed()
-            elif options.only in (None, name):
+            elif options.only in (None, name) or (options.only == "trees" and name == "machine of trees"):
                 scenarios[name]()
-    rows = f"{ROWS:,} rows in {len(SIZES) + 1} uneven files, {SETTINGS['epochs']} epochs, 2 workers"
+    uneven = f" in {len(SIZES) + 1} uneven files, {SETTINGS['epochs']} epochs"
+    rows = f"{ROWS:,} rows{'' if options.only == 'trees' else uneven}, 2 workers"
     head = (
         f"{rows}; Ray {ray.__version__}, {os.cpu_count()} cores, {platform.system()}; {time.monotonic() - begin:.0f} s"
     )
