@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LOWEST := .venv-lowest
 PREDICT := .venv-predict
-# Versions that `make smoke-python` tries; those that are not installed are skipped.
+# Versions that `make smoke-python` tries, on PATH, of pyenv or of uv; those that are not installed are skipped.
 SMOKE_PYTHONS ?= 3.12 3.13
 
 .PHONY: help setup reproduce test test-lowest test-predict smoke-python check format docs build clean
@@ -49,10 +49,15 @@ test-predict: $(STAMP)
 
 smoke-python:
 	@for version in $(SMOKE_PYTHONS); do \
-	  if ! python$$version -c "" 2>/dev/null; then echo "python$$version is not installed: skipped"; continue; fi; \
-	  echo "python$$version"; \
-	  test -x .venv-$$version/bin/python || python$$version -m venv .venv-$$version || exit 1; \
-	  .venv-$$version/bin/python -m pip install --quiet -c constraints.txt -e '.[baselines,onnx,plots,train]' || exit 1; \
+	  found=; \
+	  for python in python$$version "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$$version*/bin/python$$version \
+	    "$${UV_PYTHON_INSTALL_DIR:-$$HOME/.local/share/uv/python}"/cpython-$$version*/bin/python$$version; do \
+	    if "$$python" -c "" 2>/dev/null; then found=$$python; break; fi; \
+	  done; \
+	  if [ -z "$$found" ]; then echo "python$$version is not installed: skipped"; continue; fi; \
+	  echo "python$$version: $$found"; \
+	  test -x .venv-$$version/bin/python || "$$found" -m venv .venv-$$version || exit 1; \
+	  .venv-$$version/bin/python -m pip install --quiet -c constraints.txt -e '.[baselines,databases,excel,onnx,plots,train]' || exit 1; \
 	  MPLBACKEND=agg .venv-$$version/bin/python tests/smoke.py || exit 1; \
 	done
 

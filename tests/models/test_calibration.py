@@ -6,16 +6,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.optimize import brentq
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
-from sklearn.model_selection import StratifiedKFold
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 import crcen
 import papers_training
 from crcen.datasets.simulated import sim2_posterior
+from crcen.models import fitting
 from crcen.models.ensemble import PROBABILITIES, apply_map, fit_map
-from crcen.models.search.folds import probability_folds
+from crcen.models.search.folds import early_stopping_split, probability_folds
 from crcen.paper.estimators import MovedThresholdClassifier
 from crcen.theory.price import sigmoid
 from grouped_settings import grouped
@@ -269,6 +271,34 @@ def test_the_default_is_exact_out_of_fold_and_the_papers_calibration_on_training
     # Where the bias is solved for on training rows, no map is fitted that would end this.
     same = small(kind, **PAPER | {"probability": "auto"}).fit(X, y)
     assert np.array_equal(same.decision_function(X), paper.decision_function(X))
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_groups_stay_together_in_folds_of_every_estimator(k):
+    rng = np.random.default_rng(0)
+    X, g = np.repeat(rng.normal(size=(150, 3)), 4, axis=0), np.repeat(np.arange(150), 4)
+    y = np.repeat(rng.integers(0, k, 150), 4)  # unrelated to X: copies alone let a model look right
+    net = crcen.CRCENClassifier(hidden=(64,), l2=1e-6, max_epochs=60, random_state=0)
+    slopes = [np.abs(net.fit(X, y, groups=one).probability_map_[0]) for one in (None, g)]
+    assert slopes[0] > 4 * slopes[1]
+    early = net.set_params(calibration="paper", schedule__early_stopping=True)
+    kept = early_stopping_split(y, np.arange(len(y)), 0.1, 0, g)
+    assert not np.isin(g[kept[1]], g[kept[0]]).any()
+    assert not np.array_equal(early.fit(X, y, groups=g).coefs_[0], early.fit(X, y).coefs_[0])
+    search = crcen.CRCENClassifierCV(hidden=(), l2=1e-3, encoding="standard", random_state=0)
+    by_number, by_splitter = (
+        search.set_params(cv=cv).fit(X, y, groups=g).oof_decision_function_
+        for cv in (4, StratifiedGroupKFold(4, shuffle=True, random_state=fitting.base_seed(0)))
+    )
+    np.testing.assert_array_equal(by_number, by_splitter)
+    forest = RandomForestClassifier(20, random_state=0)
+    order = rng.permutation(len(y))
+    corrected = crcen.PosteriorCorrection(forest, method="temperature", price=None)
+    slopes = [corrected.fit(X[order], y[order], groups=one).probability_map_[0] for one in (None, g[order])]
+    assert slopes[0] > 4 * abs(slopes[1])
+    for model in (corrected.set_params(method="shift"), net.set_params(schedule=None)):
+        with pytest.raises(crcen.InvalidParameter, match="groups must go with"):
+            model.fit(X, y, groups=g)
 
 
 @pytest.mark.parametrize("n_pos", [1, 2])

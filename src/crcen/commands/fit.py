@@ -430,8 +430,8 @@ def fit_table(
         require(time, f"{weighting} needs time=, the column of dates from which rows per day are counted.", "time")
         days = inputs.dates_of(rows.frame[time]).astype("datetime64[D]")
         weighting = weighting.over_days(days.astype(np.int64))
-    together: Array | Index | None = None if clusters is None else inputs.cluster_numbers(rows.frame[clusters])
-    together = together if time is None else inputs.times_of(rows.frame[time], time)
+    related = None if clusters is None else inputs.cluster_numbers(rows.frame[clusters])
+    together = related if time is None else inputs.times_of(rows.frame[time], time)
     folds, how = folds_of(rows.y, together, clusters, time, n_splits, random_state)
     search = unfitted_learner(learner, estimator, time_limit, len(y), effort)
     if time_limit is not None:  # the rest is for encoding, refits and files
@@ -453,14 +453,14 @@ def fit_table(
     n_refits = (0 if effort == "quick" else 6) if n_refits is None else n_refits
     until = math.inf if time_limit is None else start + 0.95 * time_limit
     with busy("measuring the model's error", visible=bool(verbose)):
-        _measure_training_error(model, encoded.X, y, weights, n_refits, random_state, until)
+        _measure_training_error(model, encoded.X, y, weights, related, n_refits, random_state, until)
     numbers = inputs.labels_as(rows.y, model.classes_, target)
     signs = find_signs(model.columns_, table, numbers, model.classes_.tolist(), model.dropped_)
     if signs.leaks:
         model.leaks_ = [" and ".join(one.columns) for one in signs.leaks]
-    p, seen, seen_from_positive = _held_out(model, y, weights, encoded.X)
-    held_out = None if weights is None else weights[seen]
-    quality = measure_quality(numbers[seen], p, rules.own_costs(model), held_out)
+    p, seen, seen_from_positive = _held_out(model, y, weights, encoded.X, related)
+    held_out, together = (None if one is None else one[seen] for one in (weights, related))
+    quality = measure_quality(numbers[seen], p, rules.own_costs(model), held_out, together)
     sizes, watched = np.bincount(numbers, minlength=len(model.classes_)), model.weighting_.positive
     some = range(len(sizes)) if watched is None else [watched]
     rare = [f"{model.classes_[k]} ({sizes[k]})" for k in some if sizes[k] < _FEW]
@@ -478,7 +478,7 @@ def fit_table(
     ]
     if report is not None:  # by the probabilities of the models that did not see the rows
         frame, column = rows.frame.loc[seen, [one.name for one in model.columns_]], model.weighting_.positive
-        how_shown: Options = {"data_name": source.name, "sample_weight": held_out}
+        how_shown: Options = {"data_name": source.name, "sample_weight": held_out, "clusters": together}
         how_shown["out_of_fold"] = p if column is None else p[:, column]
         crcen.write_report(model, frame.reset_index(drop=True), y[seen], report, **how_shown)
     return TableFit(
@@ -588,7 +588,14 @@ def folds_of(
 
 
 def _measure_training_error(
-    model: TableClassifier, X: Array, y: LabelArray, weights: Array | None, n_refits: int, seed: int, until: float
+    model: TableClassifier,
+    X: Array,
+    y: LabelArray,
+    weights: Array | None,
+    clusters: Index | None,
+    n_refits: int,
+    seed: int,
+    until: float,
 ) -> None:
     """Keep the error of a model's mean log-odds, from refits, as ``training_error_``, unless rows or time are few."""
     is_number = isinstance(n_refits, int) and not isinstance(n_refits, bool) and (n_refits == 0 or n_refits >= 3)
@@ -603,15 +610,14 @@ def _measure_training_error(
             estimator.refit_on(X[some], y[some])
         now = clock.perf_counter()
         if now + n_refits * (now - start) <= until:
-            model.training_error_ = crcen.training_error(
-                estimator, X, y, sample_weight=weights, n_fits=n_refits, random_state=seed
-            )
+            how: Options = {"sample_weight": weights, "clusters": clusters, "n_fits": n_refits, "random_state": seed}
+            model.training_error_ = crcen.training_error(estimator, X, y, **how)
     except (InvalidInput, TrainingFailed):  # a part of the rows lacks one class, or leaves no network
         return
 
 
 def _held_out(
-    model: TableClassifier, y: LabelArray, weights: Array | None, encoded: Array
+    model: TableClassifier, y: LabelArray, weights: Array | None, encoded: Array, clusters: Index | None
 ) -> tuple[Array, Bools, PositiveClass | None]:
     """Out-of-fold probabilities (held out, K), which rows were held out, and their figures for the positive class."""
     estimator, price = model.estimator_, model.weighting_
@@ -630,7 +636,8 @@ def _held_out(
     average = float((1.0 - p) @ w) / float(p @ w) if (p @ w) > 0.0 else math.nan
     both = price.by_column(rows.p, 1.0 - rows.p)
     numbers = np.where(rows.target, price.positive, 1 - price.positive)
-    scored = RowMetrics(numbers, both, price, rows.weights)
+    related = None if clusters is None else clusters[seen]
+    scored = RowMetrics(numbers, both, price, rows.weights, clusters=related)
     counts, metrics = scored.confusion, scored.measured()
     notes += too_good(metrics["roc_auc"].value)
     notes += of_no_use(metrics["log_loss"].value, [float(counts.tp + counts.fn), float(counts.fp + counts.tn)])

@@ -7,13 +7,13 @@ from numpy.typing import ArrayLike
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import check_cv
 from sklearn.utils import get_tags, indexable
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.ensemble import PROBABILITIES, apply_map, fit_map
 from crcen.models.fitted import transactional_fit
+from crcen.models.search.folds import splitter_of
 from crcen.models.validation import check_choice, check_classes, check_weights, check_y, take_rows
 from crcen.theory.checks import check_probabilities
 from crcen.theory.price import Alpha, Labels, Price, WeightingLike, is_price_of_two, positive_number, resolve
@@ -80,13 +80,18 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         self.cv = cv
         self.pos_label = pos_label
 
-    def fit(self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None) -> "PosteriorCorrection":
+    def fit(
+        self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
+    ) -> "PosteriorCorrection":
         """Fit the estimator and find the effect of its training on the odds.
 
         ``sample_weight`` is passed on to the estimator (to the last step of a pipeline); refused with a sampler.
+        Rows of the same ``groups`` stay together in the folds of ``method``; refused with "shift", which has none.
         """
         with transactional_fit(self):
-            X, y, sample_weight = indexable(as_numpy(X), as_numpy(y), as_numpy(sample_weight))
+            if groups is not None and self.method == "shift":
+                raise InvalidParameter("groups must go with a method that has folds: got method='shift'.")
+            X, y, sample_weight, groups = indexable(*map(as_numpy, (X, y, sample_weight, groups)))
             labels = check_y(y, estimator=self)
             self.classes_ = check_classes(labels)
             weights = check_weights(sample_weight, labels[:, None])
@@ -103,7 +108,7 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
             self.probability_map_: Array | None = None
             self._limit = np.inf
             if self.method != "shift":
-                self._calibrate(X, labels, given)
+                self._calibrate(X, labels, given, groups)
             elif doubt:
                 methods = "'isotonic' or 'temperature'" if own.n_classes == 2 else "'temperature'"
                 warnings.warn(
@@ -236,10 +241,10 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         shares = class_shares(self.sampling, labels.n_classes, "sampling")
         return labels.by_class(shares[1], shares[0]) if np.ndim(self.sampling) == 0 else shares
 
-    def _calibrate(self, X: Rows, y: LabelArray, weights: Array | None) -> None:
+    def _calibrate(self, X: Rows, y: LabelArray, weights: Array | None, groups: ArrayLike | None) -> None:
         """Fit the map of ``method`` on the natural logits of rows that their estimator did not see."""
         try:
-            folds = list(check_cv(self.cv, y, classifier=True).split(X, y))
+            folds = list(splitter_of(self.cv, y, groups).split(X, y, groups))
         except ValueError as error:
             raise InvalidInput(f"cross-validation by {self.cv!r} cannot split these rows: {error}") from error
         n_classes = len(self.classes_)

@@ -27,7 +27,7 @@ from crcen.models.options import OUT_OF_FOLD, Calibration, GroupedParameters, es
 from crcen.models.search.folds import Fold, probability_folds
 from crcen.models.search.run import Progress, log_losses
 from crcen.models.validation import Seed, check_classes, check_number, check_rows, check_weights
-from crcen.theory.checks import check_not_negative
+from crcen.theory.checks import check_clusters, check_not_negative
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.key_equation import on_rows
 from crcen.theory.price import Alpha, Labels, Price, WeightingLike, as_spec, is_price_of_two
@@ -167,7 +167,9 @@ class CRCENClassifier(FittedNetworks, ClassifierMixin, GroupedParameters):  # ty
     random_state: Seed = None
     verbose: int = 0
 
-    def fit(self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None) -> CRCENClassifier:
+    def fit(
+        self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
+    ) -> CRCENClassifier:
         """Train on rows X with labels y.
 
         Parameters
@@ -178,27 +180,33 @@ class CRCENClassifier(FittedNetworks, ClassifierMixin, GroupedParameters):  # ty
             Two classes or more.
         sample_weight : array of shape (n,), optional
             Row weights; only their ratios matter.
+        groups : array of shape (n,), optional
+            Rows of the same group, such as those of one patient, stay together in folds and in early stopping.
 
         Returns
         -------
         self
         """
         with transactional_fit(self):
-            self._fit(X, y, sample_weight)
+            self._fit(X, y, sample_weight, groups)
         return self
 
-    def _fit(self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None) -> None:
+    def _fit(self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None, groups: ArrayLike | None) -> None:
         need_torch()
         recipe = self.recipe()
         X, y = check_rows(self, X, y, reset=True)
         classes, weights = check_classes(y), check_weights(sample_weight, X)
         fitting.check_loss(recipe, len(classes))
-        rows = FitRows(X, y, weights, Labels.from_rows(classes, y, weights, self.pos_label, self.weighting))
+        labels = Labels.from_rows(classes, y, weights, self.pos_label, self.weighting)
+        rows = FitRows(X, y, weights, labels, groups=check_clusters(groups, len(y), "groups"))
         price = rows.resolve(fitting.before_goal(self.weighting))
         trained = self.training_weighting_at(price, rows.labels)
         recipe, seed = recipe.settled(len(X)), fitting.base_seed(self.random_state)
         jobs = fitting.member_jobs(recipe, trained, self.n_members, seed, rows)
         balance, probability, folds, fold_jobs, rows_of_key = self._on_folds(recipe, trained, seed, rows)
+        if groups is not None and rows_of_key == fitting.TRAINING_ROWS and not (folds or recipe.early_stopping):
+            needed = "groups must go with calibration='out_of_fold' or early stopping, which hold rows out"
+            raise InvalidParameter(f"{needed}: got calibration={self.calibration!r}.", parameter="groups")
         rows = replace(rows, folds=folds)
         # Folds choose the number of epochs if it was left to the data, and if they are needed for logits only.
         is_cut = self.max_epochs is None and recipe.draws_batches and not recipe.early_stopping
@@ -255,7 +263,8 @@ class CRCENClassifier(FittedNetworks, ClassifierMixin, GroupedParameters):  # ty
             return balance, probability, [], [], fitting.TRAINING_ROWS
         jobs: list[TrainingJob] = []
         try:
-            folds = probability_folds(rows.engine_target, rows.weights, seed, _FEWEST_FOR_FOLDS if is_open else 2)
+            fewest = _FEWEST_FOR_FOLDS if is_open else 2
+            folds = probability_folds(rows.engine_target, rows.weights, seed, fewest, rows.groups)
             for own, _ in folds:
                 n_members = fitting.fold_members(self.n_members, len(rows.X))
                 jobs += fitting.member_jobs(recipe, trained, n_members, seed, rows, own)

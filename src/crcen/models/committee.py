@@ -119,7 +119,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         X, y, sample_weight
             As in `CRCENClassifier.fit`; NaN where a cell is missing.
         groups : array of shape (n,), optional
-            For splitters that keep groups together.
+            Rows of the same group stay together in folds; also given to a splitter ``cv``.
         """
         with transactional_fit(self):
             self._fit(X, y, sample_weight, groups)

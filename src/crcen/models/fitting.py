@@ -19,7 +19,7 @@ from crcen.theory.balance import class_shifts, solve_shift
 from crcen.theory.goals import RowsByProbability, ThresholdGoal, price_of_threshold
 from crcen.theory.key_equation import key_equation_of_logits, on_rows, without_test
 from crcen.theory.price import CostRatio, Labels, Price, WeightingLike, sigmoid, softmax
-from crcen.theory.rows import Array, Bools, Estimator, Index
+from crcen.theory.rows import Array, Bools, Clusters, Estimator, Index
 from crcen.training.engines import as_members
 from crcen.training.jobs import Status, TrainingJob, TrainingResult
 from crcen.training.network import Network
@@ -35,13 +35,14 @@ _BALANCED = 1e-12  # residual after the solve, unless logits are so large that a
 
 @dataclass(frozen=True, eq=False)
 class FitRows:
-    """The rows of a fit: inputs, labels, class numbers, sample weights and folds, if any."""
+    """The rows of a fit: inputs, labels, class numbers, sample weights, and folds and groups, if any."""
 
     X: Array
     y: NDArray[np.generic]
     weights: Array
     labels: Labels
     folds: list[Fold] = field(default_factory=list)
+    groups: Clusters | None = None  # rows that stay together in folds and in early stopping
 
     @cached_property
     def target(self) -> Index:
@@ -118,7 +119,7 @@ def member_jobs(
     watched: Index | None = None
     if recipe.early_stopping:
         used = np.flatnonzero(rows.weights > 0) if own is None else own[rows.weights[own] > 0]
-        own, watched = early_stopping_split(rows.engine_target, used, recipe.validation_fraction, seed)
+        own, watched = early_stopping_split(rows.engine_target, used, recipe.validation_fraction, seed, rows.groups)
     return [training_job(recipe, price, seed, member, own, watched) for member in range(n_members)]
 
 

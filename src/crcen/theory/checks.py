@@ -124,11 +124,11 @@ def check_binary_rows(y: ArrayLike, p: ArrayLike, name: str = "q") -> tuple[NDAr
     return positive, chances
 
 
-def check_clusters(clusters: ArrayLike | None, n: int) -> Clusters | None:
+def check_clusters(clusters: ArrayLike | None, n: int, name: str = "clusters") -> Clusters | None:
     """The cluster of each of n rows; None without clusters."""
     found = None if clusters is None else np.asarray(as_numpy(clusters))
     if found is not None and found.shape != (n,):
-        raise InvalidInput(f"clusters must have one value for each of the {n} rows, got {found.shape}")
+        raise InvalidInput(f"{name} must have one value for each of the {n} rows, got {found.shape}", parameter=name)
     return found
 
 

@@ -93,7 +93,7 @@ class CRCENClassifierCV(CRCENClassifier):
     def fit(
         self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
     ) -> CRCENClassifierCV:
-        """Search, choose and refit, as `CRCENClassifier.fit`, with ``groups`` for splitters that keep groups."""
+        """Search, choose and refit, as `CRCENClassifier.fit`; ``groups`` are also given to a splitter ``cv``."""
         with transactional_fit(self):
             self._search_and_refit(X, y, sample_weight, groups)
         return self

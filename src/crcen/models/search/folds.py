@@ -8,12 +8,12 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.model_selection import StratifiedKFold, check_cv, train_test_split
+from sklearn.model_selection import GroupShuffleSplit, StratifiedGroupKFold, StratifiedKFold, check_cv, train_test_split
 
 from crcen._support.text import plural
 from crcen.exceptions import InvalidInput
 from crcen.theory.price import Labels
-from crcen.theory.rows import Array, Index, Rows, Splitter
+from crcen.theory.rows import Array, Clusters, Index, Rows, Splitter
 
 Fold = tuple[Index, Index]
 
@@ -75,10 +75,13 @@ class TimeSplit:
 def checked_folds(
     cv: Splitter, X: Array, y: NDArray[np.generic], weights: Array, labels: Labels, groups: ArrayLike | None, seed: int
 ) -> list[Fold]:
-    """Row numbers of each fold's training and held-out rows; an int is stratified folds shuffled by ``seed``."""
+    """Row numbers of each fold's training and held-out rows; an int is stratified folds shuffled by ``seed``.
+
+    Such folds keep ``groups`` together.
+    """
     numbers, n_classes, is_default = labels.encode(y), labels.n_classes, isinstance(cv, int | np.integer)
     try:
-        splitter = check_cv(cv, y, classifier=True)
+        splitter = splitter_of(cv, y, groups)
         if is_default:
             splitter.shuffle, splitter.random_state = True, seed
         with warnings.catch_warnings():
@@ -122,11 +125,25 @@ def _with_every_class(folds: list[Fold], target: Index, weights: Array) -> list[
     return found
 
 
-def early_stopping_split(target: NDArray[np.generic], used: Index, validation_fraction: float, seed: int) -> Fold:
-    """Rows to train on and rows to watch, of the used ones, with every class among both."""
+def splitter_of(cv: Splitter, y: NDArray[np.generic], groups: ArrayLike | None) -> Splitter:
+    """The splitter of a parameter ``cv``: a number of folds is stratified, and keeps groups together, if any."""
+    if isinstance(cv, int | np.integer) and groups is not None:
+        return StratifiedGroupKFold(cv)
+    return check_cv(cv, y, classifier=True)
+
+
+def early_stopping_split(
+    target: NDArray[np.generic], used: Index, validation_fraction: float, seed: int, groups: Clusters | None = None
+) -> Fold:
+    """Rows to train on and rows to watch, of the used ones, with every class among both; groups stay together."""
     labels, counts = np.unique(target[used], return_counts=True)
     try:
-        own, watched = train_test_split(used, test_size=validation_fraction, stratify=target[used], random_state=seed)
+        if groups is None:
+            how = {"test_size": validation_fraction, "random_state": seed}
+            own, watched = train_test_split(used, stratify=target[used], **how)
+        else:
+            splitter = GroupShuffleSplit(1, test_size=validation_fraction, random_state=seed)
+            own, watched = (used[part] for part in next(splitter.split(used, groups=groups[used])))
         if any(len(np.unique(target[part])) < len(labels) for part in (own, watched)):
             raise ValueError("a class is in one part only")
     except ValueError as error:
@@ -143,15 +160,23 @@ def row_numbers(rows: ArrayLike) -> Index:
     return np.flatnonzero(found) if found.dtype == bool else np.sort(found)
 
 
-def probability_folds(target: NDArray[np.generic], weights: Array, seed: int, fewest: int = 2) -> list[Fold]:
-    """Stratified folds (training rows, held-out rows) of the rows that have weight; ``fewest`` of each class."""
+def probability_folds(
+    target: NDArray[np.generic], weights: Array, seed: int, fewest: int = 2, groups: Clusters | None = None
+) -> list[Fold]:
+    """Stratified folds (training rows, held-out rows) of the rows that have weight; ``fewest`` of each class.
+
+    Each class has rows in ``fewest`` groups, which stay together.
+    """
     used = np.flatnonzero(weights > 0)
     numbers = target[used].astype(np.int64)
-    rarest = int(np.bincount(numbers, minlength=2).min())
+    own = np.arange(len(used)) if groups is None else np.unique(groups[used], return_inverse=True)[1].ravel()
+    rarest = int(np.bincount(np.unique(np.column_stack([numbers, own]), axis=0)[:, 0], minlength=2).min())
     if rarest < fewest:
+        units = "rows" if groups is None else "groups with rows"
         raise InvalidInput(
-            f"folds need {fewest} rows of each class with weight, got {rarest} of one class; use balance=True, "
+            f"folds need {fewest} {units} of each class with weight, got {rarest} of one class; use balance=True, "
             f"probability='shift'."
         )
-    splitter = StratifiedKFold(min(_PROBABILITY_FOLDS, rarest), shuffle=True, random_state=seed)
-    return [(used[rows], used[held_out]) for rows, held_out in splitter.split(used, numbers)]
+    kind, together = (StratifiedKFold, None) if groups is None else (StratifiedGroupKFold, own)
+    splitter = kind(min(_PROBABILITY_FOLDS, rarest), shuffle=True, random_state=seed)
+    return [(used[rows], used[held_out]) for rows, held_out in splitter.split(used, numbers, together)]
