@@ -111,6 +111,20 @@ def test_prediction_does_not_import_torch(weighting, labels, tmp_path):
     assert done.stdout.split() == ["2", "False"]
 
 
+def test_one_row_of_a_table_needs_neither_pandas_nor_scipy_stats(saved, table_model):
+    assert {column.kind for column in table_model.columns_} >= {"number", "category", "date", "text"}
+    row = json.loads(FRAME.iloc[3].to_json())
+    code = (
+        f"import json, sys, crcen; p = crcen.load({str(saved)!r}).predict_proba(json.loads({json.dumps(row)!r})); "
+        "names = 'pandas', 'scipy.stats'; "
+        "print(p.tolist(), [name for name in names if name in sys.modules], sep=';'); "
+        "from sklearn.utils import fixes; import pandas.util; "  # deferred, and still complete
+        "assert getattr(fixes, 'pd', pandas).DataFrame is pandas.DataFrame and fixes._mode([1, 1]).mode == 1"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"{table_model.predict_proba(row).tolist()};[]"
+
+
 MIXED = FRAME[["x", "c"]].assign(z=X[:, 2])
 
 

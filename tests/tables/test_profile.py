@@ -7,6 +7,7 @@ from dataclasses import asdict
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import hypergeom
 
 import crcen
 from crcen import Budget, CRCENClassifier, TableClassifier
@@ -49,6 +50,8 @@ def test_fishers_exact_test():
     # The three largest of 10 + 40 values are all among the 10.
     assert chance_of_more(3, 10, 0, 40) == pytest.approx(math.comb(10, 3) / math.comb(50, 3))
     assert [chance_of_more(*counts) for counts in ((0, 10, 5, 50), (1, 10, 9, 50))] == [1.0, 1.0]
+    expected = hypergeom.sf(119, 60_000, 1_120, 5_000)
+    assert chance_of_more(120, 5_000, 1_000, 55_000) == pytest.approx(expected, rel=1e-9)
 
 
 def test_the_bound_holds_in_draws():

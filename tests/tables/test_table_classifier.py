@@ -196,6 +196,7 @@ def mixed_rows(has_gaps=False, n=120):
             "paid": rng.choice(["yes", "no"], n),
             "day": pd.date_range("2021-03-01", periods=n, freq="7h").strftime("%Y-%m-%d %H:%M"),
             "german_day": pd.date_range("2021-03-13", periods=n, freq="D").strftime("%d.%m.%Y"),
+            "remark": [" ".join(rng.choice(["late", "paid", "crédit", "card", "Abroad"], 5)) for _ in range(n)],
         }
     )
     if has_gaps:
@@ -219,6 +220,7 @@ CELLS = {
     "paid": ["yes", "NO", True, 0, 1.0, "perhaps", None],
     "day": ["2021-03-02 05:00", "2021-03-02", "2021-03-02T05:00:30Z", "never", None, datetime.datetime(2021, 3, 2, 5)],
     "german_day": ["13.03.2021", "2021-03-13", None],
+    "remark": ["late card late", " paid\tcard", "crédit\u2003card late", "card\x1clate", "?", "", " ", None, 7],
 }
 
 

@@ -1,5 +1,8 @@
 """Packages that are imported on first use: models load and predict without them, and importing them takes long."""
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -7,14 +10,31 @@ from typing import Any
 class LazyModule:
     """A module that is imported when one of its attributes is used."""
 
+    __spec__ = None  # what an import statement asks for in `deferred`
+
     def __init__(self, name: str) -> None:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
         if name == "_module":
+            if sys.modules.get(self._name) is self:  # type: ignore[comparison-overlap]
+                del sys.modules[self._name]
             self._module = import_module(self._name)
             return self._module
         return getattr(self._module, name)
+
+
+@contextmanager
+def deferred(*names: str) -> Iterator[None]:
+    """Modules imported meanwhile get lazy modules for these, as far as nothing has imported them before."""
+    lazy: dict[str, Any] = {name: LazyModule(name) for name in names if name not in sys.modules}
+    sys.modules.update(lazy)
+    try:
+        yield
+    finally:
+        for name, module in lazy.items():
+            if sys.modules.get(name) is module:
+                del sys.modules[name]
 
 
 pd: Any = LazyModule("pandas")
@@ -23,3 +43,7 @@ pc: Any = LazyModule("pyarrow.compute")
 pq: Any = LazyModule("pyarrow.parquet")
 ds: Any = LazyModule("pyarrow.dataset")
 lightgbm: Any = LazyModule("lightgbm")
+optimize: Any = LazyModule("scipy.optimize")
+stats: Any = LazyModule("scipy.stats")
+metrics: Any = LazyModule("sklearn.metrics")
+model_selection: Any = LazyModule("sklearn.model_selection")

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from importlib import resources
+from importlib import import_module, resources
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -24,7 +24,7 @@ import numpy as np
 
 from crcen._support.extras import installed_versions
 from crcen._support.files import check_writable, write_atomic
-from crcen._support.lazy import pd
+from crcen._support.lazy import deferred, pd
 from crcen._support.text import printable
 from crcen._support.values import attributes, json_value
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter, MissingExtra
@@ -169,6 +169,8 @@ def load(path: str | Path, *, module: Any = None) -> Estimator:
         If the model needs a package that is not installed.
     """
     _, body = _read(Path(path))
+    with deferred("pandas", "scipy.stats"):  # which scikit-learn imports but seldom uses
+        import_module("sklearn.base")
     try:
         model: Any = unpack(*_decompress(body.partition(b"\n")[2]))
     except InvalidState as error:
@@ -350,7 +352,7 @@ def _check_answers(model: Any) -> None:
             new.add(model.encode(rows))
             new.differences(n_alarms=1)
         if hasattr(model, "fingerprint_"):
-            model.recognise(rows)
+            model.fingerprint_.judge(*model.fingerprint_.compare(np.zeros(_TRIAL_ROWS, dtype=np.uint64)))
         if hasattr(model, "background_"):
             typical = np.asarray(model.estimator_.predict_proba(model.background_))
             if not len(typical) or not np.isfinite(typical).all():
@@ -377,7 +379,8 @@ def _artificial_rows(model: Any) -> Any:
     if table is None and names is None and not labels:
         return np.zeros((_TRIAL_ROWS, len(columns)))
     if table is not None:
-        return pd.DataFrame({one.name: [None, *_artificial_cells(one)] for one in table.columns_}, dtype=object)
+        cells = {one.name: [None, *_artificial_cells(one)] for one in table.columns_}
+        return [dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True)]  # without pandas
     frame = pd.DataFrame(0.0, range(_TRIAL_ROWS), columns, dtype=object if names is None else None)
     for name, label in labels.items():
         frame[name] = label
@@ -405,4 +408,6 @@ def _known_categories(part: Any, columns: Iterable[Any]) -> Iterator[tuple[Any, 
 def _artificial_cells(column: Any) -> tuple[object, object]:
     if column.kind == "category":
         return (*column.categories, "another")[0], "an unseen category"
-    return {"date": ("2024-02-29", "?"), "text": ("some words", "")}.get(column.kind, ("1", "0"))
+    if column.kind == "date":
+        return (datetime(2024, 2, 29, tzinfo=UTC).strftime(column.date_format or "%Y-%m-%d"),) * 2
+    return ("some words", "") if column.kind == "text" else ("1", "0")

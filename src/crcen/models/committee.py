@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 import joblib
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import Bounds, minimize
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
+from crcen._support.lazy import optimize
 from crcen._support.progress import part_of, progress_bar
 from crcen.exceptions import CrcenError, InvalidParameter, MissingExtra, TrainingFailed
 from crcen.models import fitting
@@ -411,9 +411,9 @@ def fit_stacking(
     least = np.repeat([0.0, -np.inf], [n_members, n_classes - 1])
     options = {"ftol": 1e-13, "gtol": 1e-8}
     for _ in range(2):
-        bounds = Bounds(least, most)
+        bounds = optimize.Bounds(least, most)
         with threadpool_limits(1, user_api="blas"):  # several threads would mostly wait
-            found = minimize(
+            found = optimize.minimize(
                 objective, np.minimum(found, most), jac=True, method="L-BFGS-B", bounds=bounds, options=options
             ).x
         is_tiny = found[:n_members] < min(least_weight, found[:n_members].max())

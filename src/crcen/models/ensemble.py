@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
-from sklearn.isotonic import IsotonicRegression
 
+from crcen._support.lazy import optimize
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.members.tree_arrays import TreeEnsemble, tree_walk
 from crcen.theory.balance import class_shifts, solve_shift
@@ -210,7 +209,7 @@ def _temperature(target: Bools, logits: Array, weights: Array) -> Array:
 
     start = np.array([0.0, solve_shift(target, logits, weights)])
     limits, close = [(-5.0, 5.0), (None, None)], {"ftol": 1e-14, "gtol": 1e-10}
-    found = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=limits, options=close)
+    found = optimize.minimize(objective, start, jac=True, method="L-BFGS-B", bounds=limits, options=close)
     slope = float(np.exp(found.x[0]))
     # The prior is on the slope alone, so the best intercept is a balance solve: Σ w (y − p) = 0 holds exactly.
     return np.array([slope, solve_shift(target, slope * logits, weights)])
@@ -222,6 +221,8 @@ def _isotonic(target: Bools, logits: Array, weights: Array) -> Array:
     The lowest step often holds no positive row and the highest no negative one. To claim certainty there would cost an
     infinite log loss, so a step of k rows says (0 + ½)/(k + 1) instead of 0 and 1 − ½/(k + 1) instead of 1.
     """
+    from sklearn.isotonic import IsotonicRegression  # not for prediction
+
     regression = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
     values = regression.fit_transform(logits, target.astype(np.float64), sample_weight=weights)
     none, all_of_them = weights[values <= 0.0], weights[values >= 1.0]
@@ -247,5 +248,5 @@ def _slope(target: Index, logits: Array, weights: Array) -> float:
 
     start = np.append(0.0, class_shifts(target, logits, np.ones(n_classes), weights))
     limits, close = [(-5.0, 5.0), *[(None, None)] * n_classes], {"ftol": 1e-14, "gtol": 1e-10, "maxiter": 500}
-    found = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=limits, options=close)
+    found = optimize.minimize(objective, start, jac=True, method="L-BFGS-B", bounds=limits, options=close)
     return float(np.exp(found.x[0]))

@@ -49,6 +49,7 @@ _WORDS = [{"true", "false"}, {"yes", "no"}, {"t", "f"}, {"y", "n"}]
 ODD_KINDS = ("unseen", "unreadable", "missing", "clipped")
 # A cell as numbers, and what is odd about it, or nothing.
 Read: TypeAlias = tuple[Sequence[float], str]
+Words: TypeAlias = tuple[list[str], Index, Index]  # see `_split`
 _NUMBER = re.compile(r"\s*[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?\s*")
 _ISO_TIME = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?)?")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -131,8 +132,11 @@ class Column(ABC):
     def encode(self, cells: ColumnCells) -> Encoded:
         """The column's cells as numbers."""
 
+    def _encode_cells(self, cells: list[Cell]) -> Iterable[Read]:
+        """Numbers, strings and None as numbers, as `encode` would; other cells raise `_NotPlain`."""
+        return map(self._encode_cell, cells)
+
     def _encode_cell(self, cell: Cell) -> Read:
-        """A number, a string or None as numbers, as `encode` would; other cells raise `_NotPlain`."""
         raise _NotPlain
 
     def _cell(self, values: Sequence[float], odd: str = "", *, is_gap: bool = False) -> Read:
@@ -302,7 +306,7 @@ class CategoryColumn(Column):
         if type(cell) not in (str, int, NoneType):
             raise _NotPlain
         text = "" if cell is None else str(cell).strip()
-        values = [0.0] * len(self._names)
+        values = [0.0] * (len(self.categories) + self.has_other)
         if not text:
             return self._cell(values, is_gap=True)
         place = self._places.get(text, len(self.categories))
@@ -334,7 +338,7 @@ class TextColumn(Column):
     @classmethod
     def learn(cls, cells: ColumnCells, seed: int, note: str) -> TextColumn | DroppedColumn:
         """The column of these texts, with the n-grams of at least `FEWEST_ROWS` rows."""
-        texts, words, ngrams = _ngram_counts(cells.present)
+        texts, words, ngrams = _ngram_counts(*_split(cells.present))
         n_with = np.bincount((texts @ words).indices, minlength=len(ngrams))
         is_common = n_with >= FEWEST_ROWS
         if not is_common.any():
@@ -354,32 +358,56 @@ class TextColumn(Column):
     def encode(self, cells: ColumnCells) -> Encoded:
         """The components; those of an empty string where the text is missing."""
         is_missing = cells.text.isna().to_numpy()
-        counts = _ngram_counts(cells.text.fillna(""), self.ngrams)[:2]
-        texts, words = _tf_idf(*counts, self.idf)
-        return self._with_indicator(texts @ (words @ self.components), is_missing, int(is_missing.sum()))
+        parts = self._parts(_split(cells.text.fillna("")))
+        return self._with_indicator(parts, is_missing, int(is_missing.sum()))
+
+    def _parts(self, split: Words) -> Array:
+        texts, words = _tf_idf(*_ngram_counts(*split, self._places)[:2], self.idf)
+        return np.asarray(texts @ (words @ self.components))
+
+    def _encode_cells(self, cells: list[Cell]) -> Iterable[Read]:
+        if not all(cell is None or (type(cell) is str and cell.isprintable()) for cell in cells):
+            raise _NotPlain  # among them spaces that Python and PyArrow may tell apart
+        split, place = [(cell or "").split() for cell in cells], dict[str, int]()
+        numbers = np.array([place.setdefault(word, len(place)) for own in split for word in own], dtype=np.int64)
+        parts = self._parts((list(place), numbers, np.array(list(map(len, split)))))
+        return [self._cell(own, is_gap=not words) for own, words in zip(parts.tolist(), split, strict=True)]
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {ngram: place for place, ngram in enumerate(self.ngrams)}
 
 
-def _ngram_counts(texts: Series, known: Sequence[str] = ()) -> tuple[Any, Any, NDArray[np.object_]]:
+def _split(texts: Series) -> Words:
+    """The different words of texts, the number of each word in them, and how many words each text has."""
+    split = pc.utf8_split_whitespace(as_arrow(texts))
+    words = split.flatten().dictionary_encode()
+    lengths = split.value_lengths().to_numpy(zero_copy_only=False)
+    return words.dictionary.to_pylist(), np.array(words.indices), lengths
+
+
+def _ngram_counts(
+    distinct: list[str], numbers: Index, lengths: Index, places: Mapping[str, int] | None = None
+) -> tuple[Any, Any, NDArray[np.object_]]:
     """Counts of words in texts and of n-grams in words, (n, words) and (words, n-grams), and the n-grams."""
     # A text has far fewer words than n-grams, so both matrices in turn are much cheaper than their product. A space
     # stands at both ends of a word.
     from scipy.sparse import csr_matrix
 
-    split = pc.utf8_split_whitespace(as_arrow(texts))
-    words = split.flatten().dictionary_encode()
-    padded = [" ".join(["", *word.lower().split(), ""]) for word in words.dictionary.to_pylist()]
+    padded = [" ".join(["", *word.lower().split(), ""]) for word in distinct]
     parts = [[word[i : i + n] for n in _NGRAMS for i in range(len(word) - n + 1)] for word in padded]
-    names = list(known) or sorted({ngram for own in parts for ngram in own})
-    place = {ngram: i for i, ngram in enumerate(names)}
-    at = [[place[ngram] for ngram in own if ngram in place] for own in parts]
-    lengths = split.value_lengths().to_numpy(zero_copy_only=False), np.array([len(own) for own in at])
-    columns = np.array(words.indices), np.fromiter(itertools.chain.from_iterable(at), np.int64)
+    if places is None:
+        places = {ngram: i for i, ngram in enumerate(sorted({ngram for own in parts for ngram in own}))}
+    at = [[places[ngram] for ngram in own if ngram in places] for own in parts]
     in_texts, in_words = (
         csr_matrix((np.ones(len(own)), own, np.append(0, np.cumsum(n))), shape=(len(n), width))
-        for own, n, width in zip(columns, lengths, (len(parts), len(names)), strict=True)
+        for own, n, width in (
+            (numbers, lengths, len(parts)),
+            (np.fromiter(itertools.chain.from_iterable(at), np.int64), [len(own) for own in at], len(places)),
+        )
     )
     in_texts.sum_duplicates()  # and sorted, so that texts of the same words have equal components
-    return in_texts, in_words, np.array(names, dtype=object)
+    return in_texts, in_words, np.array(list(places), dtype=object)
 
 
 def _tf_idf(texts: Any, words: Any, idf: Array) -> tuple[Any, Any]:
@@ -744,7 +772,7 @@ def encode_rows(columns: Sequence[Column], rows: Sequence[Mapping[str, Cell]]) -
         values: Iterable[Sequence[float]]
         kinds: Iterable[str]
         try:
-            values, kinds = zip(*map(column._encode_cell, cells), strict=True)
+            values, kinds = zip(*column._encode_cells(cells), strict=True)
         except _NotPlain:
             if any(isinstance(cell, list | tuple | dict | np.ndarray) for cell in cells):
                 message = f"a dict is one row, but {column.name!r} has several cells: give a list of dicts for more."

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import hypergeom
+from scipy.special import betaln
 
 from crcen._support.lazy import pd
 from crcen._support.text import listed
@@ -249,7 +249,12 @@ def _of_numbers(values: Array, name: str) -> Hashes:
 def chance_of_more(count: int, n: int, count_before: int, n_before: int) -> float:
     """Probability that of all marked rows at least ``count`` are among the ``n`` new ones: Fisher's exact test."""
     marked, total = count + count_before, n + n_before
-    return 1.0 if count <= n * marked / total else float(hypergeom.sf(count - 1, total, marked, n))
+    if count <= n * marked / total:
+        return 1.0
+    k = np.arange(count, min(n, marked) + 1)
+    ways = -betaln(k + 1, marked - k + 1) - betaln(n - k + 1, total - marked - n + k + 1) - math.log1p(marked)
+    ways += betaln(total - n + 1, n + 1) + math.log1p(total) - math.log1p(total - marked)
+    return float(np.exp(ways).sum())
 
 
 class RowDigest:

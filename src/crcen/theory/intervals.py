@@ -5,18 +5,16 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import brentq
-from scipy.special import betaincinv, expit, logit
-from scipy.stats import binom, chi2, norm
-from scipy.stats import t as student_t
+from scipy.special import betaincinv, chdtri, expit, logit
 
+from crcen._support.lazy import optimize, stats
 from crcen._support.values import json_value
 from crcen.exceptions import InvalidInput
 from crcen.theory.rows import Array, Bools, Clusters, Index, effective_rows, normalised
 
 LEVEL = 0.95
 _MOST_STEPS = 2_000  # of EM
-_CHI_SQUARE = float(chi2.ppf(LEVEL, 1))
+_CHI_SQUARE = float(chdtri(1, 1.0 - LEVEL))
 
 
 class Interval(NamedTuple):
@@ -105,7 +103,7 @@ def share_interval(
 
 def share_p_value(count: float, size: float, bound: float) -> float:
     """Exact one-sided p-value of "the share is at most `bound`": P(Bin(size, bound) ≥ count)."""
-    return float(binom.sf(math.ceil(count - 1e-9) - 1, math.floor(size + 1e-9), bound)) if size > 0.0 else 1.0
+    return float(stats.binom.sf(math.ceil(count - 1e-9) - 1, math.floor(size + 1e-9), bound)) if size > 0.0 else 1.0
 
 
 def auc_interval(
@@ -156,8 +154,8 @@ def _newcombe(area: float, m: float, n: float, z: float) -> tuple[float, float]:
         spread = a * (1.0 - a) * (1.0 + size * (1.0 - a) / (2.0 - a) + size * a / (1.0 + a)) / (m * n)
         return abs(area - a) - z * math.sqrt(max(spread, 0.0))
 
-    low = 0.0 if area == 0.0 else brentq(outside, 0.0, min(area, 1.0 - 1e-12))
-    high = 1.0 if area == 1.0 else brentq(outside, max(area, 1e-12), 1.0)
+    low = 0.0 if area == 0.0 else optimize.brentq(outside, 0.0, min(area, 1.0 - 1e-12))
+    high = 1.0 if area == 1.0 else optimize.brentq(outside, max(area, 1e-12), 1.0)
     return float(low), float(high)
 
 
@@ -194,7 +192,7 @@ def cost_p_value(y: Index, actions: Index, costs: Array, bound: float) -> float:
     least, most = math.log(1e-15), math.log(0.499)
     if excess(least) < 0.0:
         return 1e-15
-    return 0.5 if excess(most) > 0.0 else math.exp(brentq(excess, least, most, xtol=1e-6))
+    return 0.5 if excess(most) > 0.0 else math.exp(optimize.brentq(excess, least, most, xtol=1e-6))
 
 
 def expected_cost_interval(p: Array, actions: Index, costs: Array, n_rows: float, *, level: float = LEVEL) -> Interval:
@@ -253,11 +251,11 @@ def _mover(value: float, shares: Array, coefficients: Array, sizes: Array, level
 
 
 def _quantile(level: float) -> float:
-    return float(norm.ppf((1.0 + level) / 2.0))
+    return float(stats.norm.ppf((1.0 + level) / 2.0))
 
 
 def _student(level: float, degrees: float) -> float:
-    return float(student_t.ppf((1.0 + level) / 2.0, degrees))
+    return float(stats.t.ppf((1.0 + level) / 2.0, degrees))
 
 
 # -- class shares of rows without labels, from probabilities under label shift -----------------------------------------
@@ -295,7 +293,7 @@ def estimate_shares(
                 return _profile(ratio, shares, k, value) - top + drop
 
             edge = 1e-9 if outer == 0.0 else 1.0 - 1e-9
-            ends.append(outer if surplus(edge) >= 0.0 else float(brentq(surplus, edge, shares[k], xtol=1e-9)))
+            ends.append(outer if surplus(edge) >= 0.0 else float(optimize.brentq(surplus, edge, shares[k], xtol=1e-9)))
         low, high = ends
         if uncertainty is not None and uncertainty[k] > 0.0:
             low, high = (_wider(float(shares[k]), end, float(uncertainty[k])) for end in (low, high))

@@ -5,10 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 from scipy.special import chdtri, logsumexp
-from scipy.stats import mannwhitneyu
 
+from crcen._support.lazy import optimize, stats
 from crcen.exceptions import InvalidParameter
 from crcen.theory.intervals import LEVEL, UNKNOWN, Interval, clopper_pearson
 from crcen.theory.rows import Array, Bools, Index, effective_rows, normalised
@@ -45,7 +44,7 @@ def audit_probabilities(scores: Array, quiet: Bools, n_audits: float, *, floor: 
         return float(np.clip(math.exp(log_scale) * own, least, 1.0).sum()) - n_audits
 
     low, high = (math.log(n_audits / own.sum()) + reach for reach in (-300.0, 300.0))
-    log_scale = brentq(surplus, low, high, xtol=1e-13) if surplus(low) < 0.0 else low
+    log_scale = optimize.brentq(surplus, low, high, xtol=1e-13) if surplus(low) < 0.0 else low
     found[quiet] = np.clip(math.exp(log_scale) * own, least, 1.0)
     return found
 
@@ -101,7 +100,7 @@ def betting_bound(least: float, e_found: Array, most: float, alpha: float) -> fl
     start = float(len(e_found))
     if log_capital(most) < 0.0:
         return most
-    return start if log_capital(start) >= 0.0 else float(brentq(log_capital, start, most))
+    return start if log_capital(start) >= 0.0 else float(optimize.brentq(log_capital, start, most))
 
 
 def recall_bounds(
@@ -181,7 +180,7 @@ def clipped_weights(weights: Array) -> tuple[Array, float]:
     low = float(weights[weights > 0.0].min())
     if surplus(low) <= 0.0:
         return np.minimum(weights, low), low
-    cut = float(brentq(surplus, low, float(weights.max()), xtol=1e-9 * low))
+    cut = float(optimize.brentq(surplus, low, float(weights.max()), xtol=1e-9 * low))
     return np.minimum(weights, cut), cut
 
 
@@ -204,6 +203,6 @@ def label_selection(labelled: Bools, scores: Array, alarms: Bools) -> LabelSelec
     with_alarm, quiet = (float(labelled[rows].mean()) if rows.any() else math.nan for rows in (alarms, ~alarms))
     p_value = 1.0 if labelled.any() and not labelled.all() else math.nan
     if p_value == 1.0 and np.ptp(scores) > 0.0:
-        test = mannwhitneyu(scores[labelled], scores[~labelled], use_continuity=False, method="asymptotic")
+        test = stats.mannwhitneyu(scores[labelled], scores[~labelled], use_continuity=False, method="asymptotic")
         p_value = float(test.pvalue)
     return LabelSelection(int((~labelled).sum()), with_alarm, quiet, p_value)

@@ -7,9 +7,9 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import brentq
 from scipy.special import logsumexp, ndtr
 
+from crcen._support.lazy import optimize
 from crcen.exceptions import InvalidInput
 from crcen.theory.checks import check_row_weights
 from crcen.theory.price import Price
@@ -256,9 +256,9 @@ class ConfidenceSequence:
         def excess(m: float, side: int) -> float:
             return min(self.log_capital(m, side), 1e6) - bar
 
-        span = 1e-9 * (self.high - self.low)
-        low = self.low if excess(self.low + span, 1) < 0.0 else brentq(excess, self.low + span, mean, args=(1,))
-        high = self.high if excess(self.high - span, -1) < 0.0 else brentq(excess, mean, self.high - span, args=(-1,))
+        span, root = 1e-9 * (self.high - self.low), optimize.brentq
+        low = self.low if excess(self.low + span, 1) < 0.0 else root(excess, self.low + span, mean, args=(1,))
+        high = self.high if excess(self.high - span, -1) < 0.0 else root(excess, mean, self.high - span, args=(-1,))
         return float(low), float(high)
 
     def decides(self, alpha: float = 0.05) -> int:

@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.model_selection import GroupShuffleSplit, StratifiedGroupKFold, StratifiedKFold, check_cv, train_test_split
 
+from crcen._support.lazy import model_selection
 from crcen._support.text import plural
 from crcen.exceptions import InvalidInput
 from crcen.theory.price import Labels
@@ -128,8 +128,8 @@ def _with_every_class(folds: list[Fold], target: Index, weights: Array) -> list[
 def splitter_of(cv: Splitter, y: NDArray[np.generic], groups: ArrayLike | None) -> Splitter:
     """The splitter of a parameter ``cv``: a number of folds is stratified, and keeps groups together, if any."""
     if isinstance(cv, int | np.integer) and groups is not None:
-        return StratifiedGroupKFold(cv)
-    return check_cv(cv, y, classifier=True)
+        return model_selection.StratifiedGroupKFold(cv)
+    return model_selection.check_cv(cv, y, classifier=True)
 
 
 def early_stopping_split(
@@ -140,9 +140,9 @@ def early_stopping_split(
     try:
         if groups is None:
             how = {"test_size": validation_fraction, "random_state": seed}
-            own, watched = train_test_split(used, stratify=target[used], **how)
+            own, watched = model_selection.train_test_split(used, stratify=target[used], **how)
         else:
-            splitter = GroupShuffleSplit(1, test_size=validation_fraction, random_state=seed)
+            splitter = model_selection.GroupShuffleSplit(1, test_size=validation_fraction, random_state=seed)
             own, watched = (used[part] for part in next(splitter.split(used, groups=groups[used])))
         if any(len(np.unique(target[part])) < len(labels) for part in (own, watched)):
             raise ValueError("a class is in one part only")
@@ -177,6 +177,7 @@ def probability_folds(
             f"folds need {fewest} {units} of each class with weight, got {rarest} of one class; use balance=True, "
             f"probability='shift'."
         )
-    kind, together = (StratifiedKFold, None) if groups is None else (StratifiedGroupKFold, own)
+    kind = model_selection.StratifiedKFold if groups is None else model_selection.StratifiedGroupKFold
     splitter = kind(min(_PROBABILITY_FOLDS, rarest), shuffle=True, random_state=seed)
-    return [(used[rows], used[held_out]) for rows, held_out in splitter.split(used, numbers, together)]
+    folds = splitter.split(used, numbers, None if groups is None else own)
+    return [(used[rows], used[held_out]) for rows, held_out in folds]

@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.metrics import average_precision_score, get_scorer, get_scorer_names
 
+from crcen._support.lazy import metrics
 from crcen._support.progress import part_of
 from crcen.exceptions import InvalidInput, InvalidParameter, TrainingFailed
 from crcen.models.clock import OutOfTime
@@ -129,7 +129,7 @@ def _average_precision(logits: Array, target: Index, weights: Array, labels: Lab
     """Average precision of the positive class, or the mean over the classes."""
     classes = np.unique(target) if labels.positive is None else [labels.column]
     scores = softmax(logits) if labels.positive is None else logits - logits[:, ::-1]
-    found = [average_precision_score(target == k, scores[:, k], sample_weight=weights) for k in classes]
+    found = [metrics.average_precision_score(target == k, scores[:, k], sample_weight=weights) for k in classes]
     return float(np.mean(found))
 
 
@@ -161,7 +161,7 @@ class _HeldOut(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
 def check_scoring(scoring: object) -> Scoring:
     """``scoring`` itself, if it is a name of `SCORES`, any other name that scikit-learn knows, or a callable."""
     own = (*LOG_LOSSES, *SCORES)
-    if callable(scoring) or (isinstance(scoring, str) and scoring in (*own, *get_scorer_names())):
+    if callable(scoring) or (isinstance(scoring, str) and scoring in (*own, *metrics.get_scorer_names())):
         return scoring
     raise InvalidParameter(f"scoring must be {', '.join(own)}, a scikit-learn scorer or a callable: got {scoring!r}.")
 
@@ -173,7 +173,7 @@ def held_out_score(scoring: Scoring, logits: Array, rows: FitRows, held_out: Ind
         return -float(log_losses(logits, *own, natural=LOG_LOSSES[scoring]))
     if isinstance(scoring, str) and scoring in SCORES:
         return SCORES[scoring](logits, rows.target[held_out], rows.weights[held_out], rows.labels)
-    scorer = get_scorer(scoring) if isinstance(scoring, str) else scoring
+    scorer = metrics.get_scorer(scoring) if isinstance(scoring, str) else scoring
     return float(scorer(_HeldOut(rows.labels, logits, price), rows.X[held_out], rows.y[held_out]))
 
 
