@@ -16,6 +16,7 @@ from sklearn.svm import LinearSVC
 
 import crcen
 from crcen.exceptions import DataUnavailable
+from crcen.report.quality import PARTS, Part
 from crcen.theory.key_equation import class_means
 
 HOSTILE = '</script><script>window.hacked=1</script><img src=x onerror="window.hacked=2">'
@@ -152,7 +153,8 @@ def test_a_cross_validated_network_brings_all_its_evidence(tmp_path, rare_rows, 
     found = ((model.predict(X[300:]) == "fraud") & (labels[300:] == "fraud")).sum()
     said = (f"It finds {found} of {(labels[300:] == 'fraud').sum()} ", "out of fold", "(4,)", type(model).__name__)
     assert all(words in page.text for words in (*said, "apart from those of training rows"))
-    assert page.data["reliability"][0]["mean_q"] > page.data["reliability"][0]["mean_p"]
+    (first, *_) = page.data["reliability"][0]["groups"]
+    assert first["mean_q"] > first["mean_p"]
 
 
 @pytest.mark.parametrize("model", [LogisticRegression(), RandomForestClassifier(10, random_state=0)])
@@ -167,7 +169,19 @@ def test_any_classifier_will_do(tmp_path, rare_rows, model):
     assert f"It finds {counts.tp:.1f} of {weights[y == 1].sum():.1f} by weight" in page.text
     for words in ("has no price of its own", "keeps no key equation of its training", "no output under a weight"):
         assert words in page.text
-    assert page.data["reliability"][0]["mean_q"] is None
+    assert page.data["reliability"][0]["groups"][0]["mean_q"] is None
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_part_of_the_page_is_one_entry_that_states_for_which_models(tmp_path, rare_rows, monkeypatch, n_classes):
+    for name, is_binary in (("all", None), ("two", True), ("more", False)):
+        monkeypatch.setitem(PARTS, name, Part(lambda evidence: evidence.n_rows, is_binary, is_drawn=True))
+    X, y = rare_rows(300)
+    y = np.where((n_classes == 3) & (X[:, 1] > 0), 2, y)
+    data = written(tmp_path, LogisticRegression().fit(X, y), X, y).data
+    shared = {"reliability", "key_equations", "rows", "models", "command", "pages", "all"}
+    own = {"explorer", "histogram", "path", "decisions", "two"} if n_classes == 2 else {"costs", "more"}
+    assert (set(data), data["all"]) == (shared | own, 300)
 
 
 @pytest.mark.parametrize(

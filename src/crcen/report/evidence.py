@@ -80,6 +80,7 @@ class Evidence:
     recall_lows: Array | None = None  # of audited labels: lower ends of the intervals of recall, (K,)
     clusters: NDArray[np.generic] | None = None
     is_stratified: bool = False  # the class counts of these rows were fixed when they were drawn
+    most_points: int = 2000  # of a curve of the explorer
     random_state: int = 0
     _made: dict[Callable[..., object], Any] = field(default_factory=dict, init=False, repr=False)
 
@@ -179,6 +180,11 @@ class Evidence:
         kept = getattr(self.model, "costs_", None)
         labels = self.labels.classes.tolist()
         return (self.price.cost_matrix if kept is None else kept).for_classes(labels)
+
+    @cached_property
+    def decision_price(self) -> Price:
+        """The price of decisions: that of training, or without a positive class that of the costs."""
+        return self.price if self.has_positive else self.price.replace(self.cost_matrix)
 
     @cached_property
     def recognition(self) -> Recognition | None:
@@ -324,8 +330,7 @@ def compared_groups(
     found: Evidence, columns: Mapping[str, ArrayLike], price: Price | None = None
 ) -> tuple[GroupComparison, ...]:
     """Compare groups at a price, by default that of training with the costs of decisions."""
-    if price is None:
-        price = found.price if found.has_positive else found.price.replace(found.cost_matrix)
+    price = found.decision_price if price is None else price
     weights, labels = found.weights if found.is_weighted else None, found.labels.classes.tolist()
     rows = (columns, found.y, found.proba, price, found.price, weights)
     return compare_groups(*rows, labels=labels, noise=found.noise, clusters=found.clusters)

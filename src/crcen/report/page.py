@@ -28,7 +28,7 @@ from crcen._version import __version__
 from crcen.exceptions import InvalidParameter
 from crcen.report.checks import Finding, examine
 from crcen.report.evidence import Evidence, column_effects, gather, has_several_classes, kept_by, permutation_importance
-from crcen.report.quality import DRAWN, compare, measure, measure_classes, quality_of, reliability
+from crcen.report.quality import PARTS, compare, measure, quality_of
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.price import CostRatio, Labels
 from crcen.theory.rows import Array, Estimator, Rows, short
@@ -160,8 +160,8 @@ def certificate_page(content: Values) -> str:
     return rendered("certificate.html.j2", {"content": content}, asset("certificate.css"))
 
 
-# Classes with a reliability drawing, and with a page of their own.
-MOST_CHARTS, MOST_PICKS = 12, 12
+# Classes with a page of their own.
+MOST_PICKS = 12
 # Points of the curves of one class, all classes together.
 _POINTS_OF_ALL = 8000
 _LEAST_PRICE, _MOST_PRICE = 1e-3, 1e6
@@ -273,57 +273,41 @@ def write_report(
     end = "--budget" if evidence.has_positive else "--costs costs.csv --out scored.csv"
     names = page_names(title, data_name, model_path, end)
     models = compare(evidence, others or {}, names["model"] or "this model")
-    parts = _price_parts(evidence, names, models) if evidence.has_positive else _cost_parts(evidence, models)
+    picked = [] if evidence.has_positive else _picked(evidence)
+    pages = [{"label": evidence.names[k], "html": _one_page(evidence, k, len(picked))} for k in picked]
     importances = evidence.of(permutation_importance)
     shared: Values = {
         "findings": findings,
         "names": names,
         "links": list(links),
-        "evidence": evidence,
         "facts": _facts(evidence.model),
         "importance": json_value(asdict(importances)),
+        "effects": column_effects(evidence) if evidence.has_positive else (),
+        "picks": [evidence.names[k] for k in picked],
         "groups": [
             {"about": one, "rows": [{**group.to_dict(), "equations": group.equation_sentence} for group in one.groups]}
             for one in evidence.groups
         ],
     }
-    content = _render(**shared, **parts).encode("utf-8")
+    script_values = {"command": names["command"], "pages": pages}
+    content = _render(evidence, script_values, shared, models).encode("utf-8")
     write_atomic(place, content)
     return Report(place, len(content), findings)
 
 
-def _render(**parts: object) -> str:
-    """The page; parts that a page does not have are empty."""
-    blank: Values = {"effects": [], "groups": [], "facts": {}, "findings": ()}
-    values = {**blank, "is_part": False, **parts}
-    return rendered("page.html.j2", values, asset("report.css"), asset("report.js"))
-
-
-def _price_parts(evidence: Evidence, names: Mapping[str, str | None], models: Sequence[Values]) -> Values:
-    """Parts of a page about a positive class."""
-    measured, effects = measure(evidence, models), column_effects(evidence)
-    data = {**{name: measured[name] for name in DRAWN}, "command": names["command"], "rows": measured["rows"]}
-    return {"has_positive": True, "measured": measured, "effects": effects, "data": embedded(data)}
-
-
-def _cost_parts(evidence: Evidence, models: Sequence[Values]) -> Values:
-    """Parts of a page without a positive class."""
-    measured, explored = measure_classes(evidence, models)
-    picked = _picked(evidence)
-    pages = [{"label": evidence.names[k], "html": _one_page(evidence, k, len(picked))} for k in picked]
-    data = {"rows": explored, "decisions": measured["decisions"], "costs": measured["costs"], "pages": pages}
-    order = np.argsort(-evidence.counts, kind="stable")
-    charts = order[:MOST_CHARTS]
-    return {
-        "has_positive": False,
+def _render(evidence: Evidence, script_values: Values, parts: Values, models: Sequence[Values] = ()) -> str:
+    """The page; its script gets the numbers that it draws, and further values."""
+    measured = {**measure(evidence), "models": json_value(models, shorten=True)}
+    drawn = {name: one for name, one in measured.items() if name == "models" or PARTS[name].is_drawn}
+    values = {
+        "evidence": evidence,
+        "has_positive": evidence.has_positive,
         "measured": measured,
-        "shares": [(evidence.names[k], evidence.counts[k] / evidence.n_rows) for k in order],
-        "whose": "the model’s costs" if evidence.costs is None else "the stated costs",
-        "equations": json_value(evidence.equations.to_dict()),
-        "reliability": {evidence.names[k]: groups for k, groups in evidence.of(reliability).items() if k in charts},
-        "picks": [evidence.names[k] for k in picked],
-        "data": embedded(data),
+        "data": embedded({**drawn, **script_values}),
+        "is_part": False,
+        **parts,
     }
+    return rendered("page.html.j2", values, asset("report.css"), asset("report.js"))
 
 
 def _picked(evidence: Evidence) -> list[int]:
@@ -341,7 +325,7 @@ def price_of_class(costs: CostMatrix, k: int, counts: Array) -> float:
     return float(np.clip(miss / alarm if alarm > 0.0 else _MOST_PRICE, _LEAST_PRICE, _MOST_PRICE))
 
 
-def one_against_rest(evidence: Evidence, k: int) -> Evidence:
+def one_against_rest(evidence: Evidence, k: int, most_points: int) -> Evidence:
     """The evidence about one class as the positive one; its price follows from the costs of decisions."""
     classes, counts = np.empty(2, dtype=object), evidence.trained_counts
     classes[:] = [f"not {evidence.names[k]}", evidence.names[k]]
@@ -357,20 +341,17 @@ def one_against_rest(evidence: Evidence, k: int) -> Evidence:
         price,
         is_weighted=evidence.is_weighted,
         is_out_of_fold=evidence.is_out_of_fold,
+        most_points=most_points,
     )
 
 
 def _one_page(evidence: Evidence, k: int, n_picked: int) -> str:
     """Explorer and curves of one class against the rest; the page puts in its own style and script."""
-    one, target = one_against_rest(evidence, k), getattr(evidence.model, "target_name_", None) or "y"
-    measured = measure(one, most_points=max(300, min(2000, _POINTS_OF_ALL // n_picked)))
-    label = evidence.names[k]
+    one = one_against_rest(evidence, k, max(300, min(evidence.most_points, _POINTS_OF_ALL // n_picked)))
+    label, target = evidence.names[k], getattr(evidence.model, "target_name_", None) or "y"
     command = f"crcen fit train.csv --target {shlex.quote(target)} --positive {shlex.quote(label)} --budget"
-    data = {**{name: measured[name] for name in DRAWN}, "command": command, "command_end": "--out one.crcen"}
-    data["rows"] = measured["rows"]
-    marks = {"style": _STYLE, "script": _SCRIPT}
-    shown = {"has_positive": True, "measured": measured, "names": {"title": label}, "data": embedded(data)}
-    return _render(is_part=True, **shown, **marks)
+    shown = {"names": {"title": label}, "is_part": True, "style": _STYLE, "script": _SCRIPT}
+    return _render(one, {"command": command, "command_end": "--out one.crcen"}, shown)
 
 
 def _facts(model: Estimator) -> Values:

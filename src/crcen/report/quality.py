@@ -418,9 +418,8 @@ def decision_numbers(curves: DecisionCurves, price: float) -> dict[str, dict[str
     }
 
 
-MOST_POINTS = 2000
-# What the script draws; the other measurements are in the text.
-DRAWN = ("explorer", "reliability", "histogram", "key_equations", "path", "decisions", "models")
+# Classes whose reliability is drawn.
+MOST_CHARTS = 12
 # Numbers of the rows that the explorer of costs decides again.
 MOST_NUMBERS = 24_000
 _HISTOGRAM_BINS = 36
@@ -430,58 +429,10 @@ _COMPARED_POINTS = 81
 _EDGE = 1e-6
 
 
-def measure(evidence: Evidence, models: Sequence[Values] = (), most_points: int = MOST_POINTS) -> Values:
-    """Numbers of the page for a positive class, None if one does not exist; ``models`` are those of `compare`."""
-    price, points = evidence.price.cost_ratio, evidence.of(points_of)
-    found: Values = json_value(
-        {
-            "rows": _rows(evidence),
-            "quality": _quality(evidence),
-            "explorer": _explorer(evidence, points, price, most_points),
-            "ladder": _ladder(evidence, points, price),
-            "reliability": [asdict(group) for group in evidence.of(reliability)[evidence.labels.column]],
-            "histogram": _histogram(evidence),
-            "key_equations": {
-                # These rows alone are tested, with the model's own error.
-                name: {"lhs": one.lhs, "rhs": one.rhs, "z": evidence.equations.z if name == "these_rows" else math.nan}
-                for name, one in key_equations(evidence).items()
-            },
-            "path": _weight_path(evidence, points, price),
-            "decisions": decision_numbers(points, price),
-            "models": list(models),
-        },
-        shorten=True,
-    )
-    return found
-
-
 def quality_of(evidence: Evidence) -> Quality:
     """Decisions at the costs."""
     quality = measure_quality(evidence.y, evidence.proba, evidence.cost_matrix, evidence.weights, evidence.clusters)
     return quality if evidence.recall_lows is None else quality.with_recall_lows(evidence.recall_lows)
-
-
-def measure_classes(evidence: Evidence, models: Sequence[Values] = ()) -> tuple[Values, Values]:
-    """The numbers of the tables without a positive class, and the rows that the explorer decides again."""
-    quality = evidence.of(quality_of)
-    chosen, weights = explored_rows(evidence)
-    explored = {
-        "labels": list(evidence.names),
-        "y": evidence.y[chosen].tolist(),
-        "p": [[float(f"{one:.6g}") for one in column] for column in evidence.proba[chosen].T],
-        "weights": None if (weights == 1.0).all() else [float(f"{one:.9g}") for one in weights],
-    }
-    measured = {
-        **quality.to_dict(),
-        "rows": {"n_rows": evidence.n_rows},
-        "n_explored": len(chosen),
-        "decisions": [str(name) for name in quality.costs.names],
-        "costs": [[float(f"{one:.6g}") for one in row] for row in quality.costs.costs.tolist()],
-        "classes": [{**one, "label": str(one["label"])} for one in quality.by_class],
-        "n_reviewed": float(quality.counts.table[:, len(quality.labels) :].sum()),
-        "models": list(models),
-    }
-    return json_value(measured), explored
 
 
 def explored_rows(evidence: Evidence) -> tuple[Index, Array]:
@@ -489,16 +440,6 @@ def explored_rows(evidence: Evidence) -> tuple[Index, Array]:
     n_classes = evidence.labels.n_classes
     most = max(MOST_NUMBERS // n_classes, n_classes)
     return chosen_rows(evidence, most, np.random.default_rng(evidence.random_state))
-
-
-def key_equations(evidence: Evidence) -> dict[str, KeyEquation]:
-    """The key equation of the training rows and out of fold, if the model keeps them, and on these rows."""
-    found = {}
-    for name, attribute in (("training", "key_equation_"), ("out_of_fold", "oof_key_equation_")):
-        kept = kept_by(evidence.model, attribute)
-        if isinstance(kept, KeyEquation):
-            found[name] = kept
-    return {**found, "these_rows": evidence.equations}
 
 
 def compare(evidence: Evidence, others: Mapping[str, ArrayLike], name: str) -> list[Values]:
@@ -509,7 +450,7 @@ def compare(evidence: Evidence, others: Mapping[str, ArrayLike], name: str) -> l
     if not others:
         return []
     found, weights, total = [], evidence.weights, float(evidence.weights.sum())
-    price = evidence.price if evidence.has_positive else evidence.price.replace(evidence.cost_matrix)
+    price = evidence.decision_price
     first = RowMetrics(evidence.y, evidence.proba, price, weights).paid
     for label, given in [(name, None), *others.items()]:
         proba = evidence.proba
@@ -535,33 +476,64 @@ def _alarm_values(rows: RowMetrics, price: float) -> Values:
 
 
 def _rows(evidence: Evidence) -> Values:
+    found = attributes(evidence, "n_rows is_weighted is_out_of_fold")
+    if not evidence.has_positive:
+        order = np.argsort(-evidence.counts, kind="stable")
+        return found | {"shares": [(evidence.names[k], evidence.counts[k] / evidence.n_rows) for k in order]}
     n_pos, n_neg = evidence.labels.pair(evidence.totals)
     sizes = {"n_positive_rows": int(evidence.target.sum()), "n_pos": n_pos, "n_neg": n_neg}
     labels = {"pos_label": str(evidence.labels.positive), "neg_label": str(evidence.labels.negative)}
-    found = attributes(evidence, "n_rows is_weighted is_out_of_fold")
     return {**found, **sizes, **labels, "share": n_pos / (n_pos + n_neg)}
 
 
 def _quality(evidence: Evidence) -> Values:
-    rows = RowMetrics(evidence.y, evidence.proba, evidence.price, evidence.weights, clusters=evidence.clusters)
-    metrics, counts, lows = rows.measured(), rows.confusion, evidence.recall_lows
-    limits = {name: one[1:] for name, one in metrics.items()}
+    rows = RowMetrics(evidence.y, evidence.proba, evidence.decision_price, evidence.weights, clusters=evidence.clusters)
+    metrics, lows = rows.measured(), evidence.recall_lows
+    found: Values = {name: one.value for name, one in metrics.items()}
+    found |= {f"{name}_interval": one[1:] for name, one in metrics.items()}
+    found |= {"base_log_loss": share_log_loss(evidence.totals), "has_price": evidence.has_price}
+    if not evidence.has_positive:
+        return found
     if lows is not None:
-        limits["recall"] = float(np.fmin(limits["recall"][0], lows[evidence.labels.column])), limits["recall"][1]
+        low, high = metrics["recall"][1:]
+        found |= {"recall_interval": (np.fmin(low, lows[evidence.labels.column]), high), "cost_per_1000_interval": None}
+    found |= attributes(evidence, "price=price.cost_ratio threshold=price.threshold")
+    return found | attributes(rows.confusion, "tp fp fn")
+
+
+def _by_class(evidence: Evidence) -> Values:
+    """Decisions, costs and metrics of every class."""
+    quality = evidence.of(quality_of)
+    found = {**quality.to_dict(), "n_reviewed": float(quality.counts.table[:, len(quality.labels) :].sum())}
+    return found | {"classes": [{**one, "label": str(one["label"])} for one in quality.by_class]}
+
+
+def _costs(evidence: Evidence) -> Values:
+    """Costs of decisions, and the rows that the explorer decides again."""
+    chosen, weights = explored_rows(evidence)
+    costs = evidence.cost_matrix
     return {
-        **{name: one.value for name, one in metrics.items()},
-        **{f"{name}_interval": limits[name] for name in ("recall", "precision", "roc_auc")},
-        **attributes(evidence, "price=price.cost_ratio threshold=price.threshold has_price"),
-        **attributes(counts, "tp fp fn"),
-        "cost_interval": None if lows is not None else limits["cost_per_1000"],
-        "base_log_loss": share_log_loss(evidence.totals),
+        "labels": evidence.names,
+        "decisions": [str(name) for name in costs.names],
+        "costs": [[float(f"{one:.6g}") for one in row] for row in costs.costs.tolist()],
+        "y": evidence.y[chosen],
+        "p": [[float(f"{one:.6g}") for one in column] for column in evidence.proba[chosen].T],
+        "weights": None if (weights == 1.0).all() else [float(f"{one:.9g}") for one in weights],
     }
 
 
-def _explorer(evidence: Evidence, points: OperatingPoints, price: float, most_points: int) -> Values:
+def _reliability(evidence: Evidence) -> list[Values]:
+    """Groups of rows of similar probability, for the classes with the most rows."""
+    found = evidence.of(reliability)
+    drawn = sorted(sorted(found, key=lambda k: -evidence.counts[k])[:MOST_CHARTS])
+    return [{"label": evidence.names[k], "groups": [asdict(one) for one in found[k]]} for k in drawn]
+
+
+def _explorer(evidence: Evidence) -> Values:
+    points, price = evidence.of(points_of), evidence.price.cost_ratio
     grid = price_grid(price, points.n_neg / points.n_pos)
     start = rounded(price)
-    kept = points.thinned([*grid, *typed_prices(grid), start], most_points)
+    kept = points.thinned([*grid, *typed_prices(grid), start], evidence.most_points)
     below = np.append(points.score[1:], 0.0)
     is_exact = kept.size == points.score.size
     return {
@@ -581,9 +553,10 @@ def _explorer(evidence: Evidence, points: OperatingPoints, price: float, most_po
     }
 
 
-def _ladder(evidence: Evidence, points: OperatingPoints, price: float) -> list[Values]:
+def _ladder(evidence: Evidence) -> list[Values]:
     """Counts at round prices, with the expense of the step from the price before."""
-    prices = price_ladder(price, points.n_neg / points.n_pos)
+    points = evidence.of(points_of)
+    prices = price_ladder(evidence.price.cost_ratio, points.n_neg / points.n_pos)
     rows, first = [], dict.fromkeys(("low", "expense", "z"), math.nan) | {"verdict": ""}
     for one, step in zip(prices, (None, *points.path(prices)), strict=True):
         counts = points.counts(one)
@@ -595,6 +568,16 @@ def _ladder(evidence: Evidence, points: OperatingPoints, price: float) -> list[V
             found["z"] = points.deviation(step, evidence.noise)
         rows.append(found if step else found | first)
     return rows
+
+
+def _key_equations(evidence: Evidence) -> Values:
+    """Both sides on the training rows and out of fold, if the model keeps them, and on these rows, which are tested."""
+    found = {}
+    for name, attribute in (("training", "key_equation_"), ("out_of_fold", "oof_key_equation_")):
+        kept = kept_by(evidence.model, attribute)
+        if isinstance(kept, KeyEquation):
+            found[name] = {"lhs": kept.lhs, "rhs": kept.rhs, "z": math.nan}
+    return found | {"these_rows": attributes(evidence.equations, "lhs rhs z")}
 
 
 def _histogram(evidence: Evidence) -> Values:
@@ -611,10 +594,11 @@ def _histogram(evidence: Evidence) -> Values:
     return {"edges": 1.0 / (1.0 + np.exp(-edges)), **shares}
 
 
-def _weight_path(evidence: Evidence, points: OperatingPoints, price: float) -> Values:
+def _weight_path(evidence: Evidence) -> Values:
     """Class means of these rows' probabilities under every weight, beside what the law makes of their distance."""
-    ratio = points.n_neg / points.n_pos
-    grid = price_grid(price, ratio)
+    n_pos, n_neg = evidence.labels.pair(evidence.totals)
+    ratio = n_neg / n_pos
+    grid = price_grid(evidence.price.cost_ratio, ratio)
     prices = np.geomspace(grid[0], grid[-1], _PATH_POINTS)
     rows, p, target, w = [], evidence.p, evidence.target, evidence.weights
     for one in prices:
@@ -623,3 +607,40 @@ def _weight_path(evidence: Evidence, points: OperatingPoints, price: float) -> V
         rows.append((*means, *means_by_law(means[0] - means[1], float(one) / ratio)))
     mean_pos, mean_neg, law_pos, law_neg = np.transpose(rows)
     return {"price": prices, "mean_pos": mean_pos, "mean_neg": mean_neg, "law_pos": law_pos, "law_neg": law_neg}
+
+
+@dataclass(frozen=True)
+class Part:
+    """Numbers of one part of the page."""
+
+    value: Callable[[Evidence], object]
+    is_binary: bool | None = None  # for models with a positive class, for others (False), or for both (None)
+    is_drawn: bool = False  # by the script
+
+
+# A part of the page is one entry.
+PARTS: dict[str, Part] = {
+    "explorer": Part(_explorer, is_binary=True, is_drawn=True),
+    "reliability": Part(_reliability, is_drawn=True),
+    "histogram": Part(_histogram, is_binary=True, is_drawn=True),
+    "key_equations": Part(_key_equations, is_drawn=True),
+    "path": Part(_weight_path, is_binary=True, is_drawn=True),
+    "decisions": Part(
+        lambda evidence: decision_numbers(evidence.of(points_of), evidence.price.cost_ratio),
+        is_binary=True,
+        is_drawn=True,
+    ),
+    "costs": Part(_costs, is_binary=False, is_drawn=True),
+    "rows": Part(_rows, is_drawn=True),
+    "quality": Part(_quality),
+    "ladder": Part(_ladder, is_binary=True),
+    "by_class": Part(_by_class, is_binary=False),
+    "equations": Part(lambda evidence: evidence.equations.to_dict(), is_binary=False),
+}
+
+
+def measure(evidence: Evidence) -> Values:
+    """Numbers of those parts of the page that apply; None if a number does not exist."""
+    applying = {name: one for name, one in PARTS.items() if one.is_binary in (None, evidence.has_positive)}
+    found: Values = json_value({name: one.value(evidence) for name, one in applying.items()}, shorten=True)
+    return found

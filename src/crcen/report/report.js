@@ -287,7 +287,7 @@ function pricePage() {
   }
 
   function reliability() {
-    const groups = data.reliability;
+    const { groups } = data.reliability[0];
     const hasBefore = groups.every((g) => g.mean_q !== null);
     const stated = groups.flatMap((g) => (hasBefore ? [g.mean_p, g.mean_q] : [g.mean_p]));
     const axis = chanceAxis("probability stated", [...stated, ...groups.map((g) => g.observed)]);
@@ -662,7 +662,7 @@ function pricePage() {
 
 /** Several classes: typed costs decide the embedded rows again; a class opens its own price page. */
 function costPage() {
-  const { y, p, weights, labels } = data.rows;
+  const { y, p, weights, labels, decisions: actions, costs: start } = data.costs;
   const nRows = y.length;
   const weightOf = (i) => (weights ? weights[i] : 1);
   const total = y.reduce((sum, _, i) => sum + weightOf(i), 0);
@@ -705,20 +705,20 @@ function costPage() {
 
   // -- the matrix that is typed -------------------------------------------------------------------------------------
   const cell = (i, j) => at(`cost-${i}-${j}`);
-  const names = () => (at("look-cost").value.trim() === "" ? data.decisions : [...data.decisions, lookName()]);
-  const lookName = () => (data.decisions.includes("review") ? "review by a person" : "review");
+  const names = () => (at("look-cost").value.trim() === "" ? actions : [...actions, lookName()]);
+  const lookName = () => (actions.includes("review") ? "review by a person" : "review");
 
   /** The costs as they stand there, or null where a cell holds no cost. */
   function readCosts() {
     const isCost = (value) => value >= 0;
     const look = at("look-cost").value.trim() === "" ? 0 : readNumber(at("look-cost"), isCost, "a number from 0");
     const hasLook = at("look-cost").value.trim() !== "";
-    const rows = labels.map((_, i) => data.decisions.map((__, j) => readNumber(cell(i, j), isCost, "a number from 0")));
+    const rows = labels.map((_, i) => actions.map((__, j) => readNumber(cell(i, j), isCost, "a number from 0")));
     if (look === null || rows.some((row) => row.includes(null))) return null;
     return hasLook ? rows.map((row) => [...row, look]) : rows;
   }
 
-  const byModel = decide(data.costs);
+  const byModel = decide(start);
 
   function element(name, text, parent, attributes = {}) {
     const made = document.createElement(name);
@@ -750,7 +750,7 @@ function costPage() {
   /** A field of a CSV file, in quotation marks where it needs them. */
   const field = (text) => (/[",\n;]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
 
-  let current = data.costs;
+  let current = start;
 
   function update() {
     const costs = readCosts();
@@ -780,7 +780,7 @@ function costPage() {
   }
 
   function reset() {
-    data.costs.forEach((row, i) => row.forEach((cost, j) => { cell(i, j).value = cost; }));
+    start.forEach((row, i) => row.forEach((cost, j) => { cell(i, j).value = cost; }));
     at("look-cost").value = "";
     update();
   }
