@@ -28,7 +28,7 @@ for arguments in json.loads(sys.argv[1]):
             codes.append(0)
         except SystemExit as end:
             codes.append(end.code or 0)
-packages = ("torch", "sklearn", "scipy", "numpy", "pandas", "pyarrow", "skrub", "imblearn", "matplotlib", "ray")
+packages = ("torch", "sklearn", "scipy", "scipy.stats", "numpy", "pandas", "pyarrow", "skrub", "imblearn", "matplotlib", "ray")
 heavy = [name for name in packages if name in sys.modules]
 print(json.dumps({"codes": codes, "heavy": heavy}))
 """
@@ -112,7 +112,7 @@ def test_the_module_is_the_command(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_help_version_and_mistakes_load_nothing_heavy():
+def test_help_version_and_mistakes_load_nothing_heavy(tmp_path):
     from crcen.cli import app
 
     commands = [command.name or command.callback.__name__ for command in app.registered_commands]
@@ -125,6 +125,9 @@ def test_help_version_and_mistakes_load_nothing_heavy():
     assert json.loads(done.stdout) == {"codes": [0] * len(fine) + [2] * len(mistakes), "heavy": []}
     done = python("-c", IMPORTS, json.dumps([["datasets"]]))
     assert json.loads(done.stdout) == {"codes": [0], "heavy": ["scipy", "numpy"]}
+    (tmp_path / "table.csv").write_text("x,y\n" + "1,a\n2,a\n3,b\n" * 9)
+    done = python("-c", IMPORTS, json.dumps([["look", str(tmp_path / "table.csv"), "--target", "y"]]))
+    assert json.loads(done.stdout) == {"codes": [0], "heavy": ["sklearn", "scipy", "numpy", "pandas", "pyarrow"]}
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows sends Ctrl-C another way")

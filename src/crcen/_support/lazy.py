@@ -1,8 +1,6 @@
 """Packages that are imported on first use: models load and predict without them, and importing them takes long."""
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -10,7 +8,7 @@ from typing import Any
 class LazyModule:
     """A module that is imported when one of its attributes is used."""
 
-    __spec__ = None  # what an import statement asks for in `deferred`
+    __spec__ = None  # which an import statement asks for
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -24,16 +22,15 @@ class LazyModule:
         return getattr(self._module, name)
 
 
-@contextmanager
-def deferred(*names: str) -> Iterator[None]:
-    """Modules imported meanwhile get lazy modules for these, as far as nothing has imported them before."""
+def import_with_lazy(module: str, *names: str) -> None:
+    """Import a module that gets lazy modules for others, as far as nothing has imported those before."""
     lazy: dict[str, Any] = {name: LazyModule(name) for name in names if name not in sys.modules}
     sys.modules.update(lazy)
     try:
-        yield
+        import_module(module)
     finally:
-        for name, module in lazy.items():
-            if sys.modules.get(name) is module:
+        for name, one in lazy.items():
+            if sys.modules.get(name) is one:
                 del sys.modules[name]
 
 

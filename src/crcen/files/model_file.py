@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from importlib import import_module, resources
+from importlib import resources
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -24,7 +24,7 @@ import numpy as np
 
 from crcen._support.extras import installed_versions
 from crcen._support.files import check_writable, write_atomic
-from crcen._support.lazy import deferred, pd
+from crcen._support.lazy import import_with_lazy, pd
 from crcen._support.text import printable
 from crcen._support.values import attributes, json_value
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter, MissingExtra
@@ -169,8 +169,7 @@ def load(path: str | Path, *, module: Any = None) -> Estimator:
         If the model needs a package that is not installed.
     """
     _, body = _read(Path(path))
-    with deferred("pandas", "scipy.stats"):  # which scikit-learn imports but seldom uses
-        import_module("sklearn.base")
+    import_with_lazy("sklearn.base", "pandas", "scipy.stats")  # which take most of the time and are seldom used
     try:
         model: Any = unpack(*_decompress(body.partition(b"\n")[2]))
     except InvalidState as error:

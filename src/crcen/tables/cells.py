@@ -264,9 +264,10 @@ def sentinels(values: Array) -> dict[float, int]:
 def placeholder_words(counts: Series, marks: Mapping[str, int]) -> dict[str, int]:
     """Words such as "unknown", "n/a" and "?" among counted strings, and those already read as missing."""
     found, is_word = Counter(marks), _are_marks(counts.index)
-    is_code = np.array([re.fullmatch("[A-Z]{2}", str(value)) is not None for value in counts.index])
-    if 2 * is_code.sum() > len(is_code):  # ND is a state among states
-        is_word &= ~is_code
+    if is_word.any():
+        is_code = np.array([re.fullmatch("[A-Z]{2}", str(value)) is not None for value in counts.index])
+        if 2 * is_code.sum() > len(is_code):  # ND is a state among states
+            is_word &= ~is_code
     found.update(counts[is_word].to_dict())
     return {word: int(count) for word, count in found.most_common()}
 

@@ -12,9 +12,8 @@ from itertools import combinations, islice
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import binom
 
-from crcen._support.lazy import pd
+from crcen._support.lazy import pd, stats
 from crcen._support.text import listed
 from crcen._support.values import json_value
 from crcen.tables.cells import ColumnCells, TableCells, stacked
@@ -213,7 +212,7 @@ def find_leaks(cells: Mapping[str, Cells], numbers: Index, labels: Sequence[obje
         fewest = _FEWEST_PURE_ROWS if is_short else _FEWEST_ROWS
         if m < fewest or share > one.limit or own < purity * m or coverage < least:
             continue
-        p_value = len(candidates) * n_classes * float(binom.sf(own - 1, m, share))
+        p_value = len(candidates) * n_classes * float(stats.binom.sf(own - 1, m, share))
         if p_value > _LEVEL or (one.columns in found and found[one.columns].coverage >= coverage):
             continue
         message = f"{one.what} for {labels[k]} only ({own:,} of {m:,} such rows; {100 * share:.2g} % of all rows are)"

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
-from scipy.stats import binom, norm
 
+from crcen._support.lazy import optimize, stats
 from crcen._support.values import attributes
 from crcen.exceptions import InvalidParameter
 from crcen.theory import intervals
@@ -397,7 +396,7 @@ def labels_for_drift(
     if not (math.isfinite(drift) and drift != 0.0):
         raise InvalidParameter(f"drift must be a finite number other than 0, got {drift:g}", parameter="drift")
     information = _information(p, weights, k)
-    room = (drift / float(norm.isf(level / 2.0) + norm.ppf(power))) ** 2 - uncertainty**2
+    room = (drift / float(stats.norm.isf(level / 2.0) + stats.norm.ppf(power))) ** 2 - uncertainty**2
     return math.ceil(1.0 / (information * room)) if room > 0.0 and information > 0.0 else math.inf
 
 
@@ -407,7 +406,7 @@ def smallest_drift(
     """The drift that n labelled rows detect with this power, the inverse of `labels_for_drift`."""
     information = _information(p, weights, k)
     spread = math.sqrt(1.0 / (information * n) + uncertainty**2) if information > 0.0 else math.inf
-    return float(norm.isf(level / 2.0) + norm.ppf(power)) * spread
+    return float(stats.norm.isf(level / 2.0) + stats.norm.ppf(power)) * spread
 
 
 def positives_for_recall_bound(
@@ -420,8 +419,10 @@ def positives_for_recall_bound(
     start, chunk = 1, 256
     while start <= _MOST_POSITIVES:
         n = np.arange(start, start + chunk)
-        needed = binom.isf(1.0 - confidence, n, bound) + 1.0  # smallest k with P(Bin(n, bound) ≥ k) ≤ 1 − confidence
-        passes = np.flatnonzero((needed <= n) & (binom.sf(needed - 1.0, n, recall) >= power))
+        needed = (
+            stats.binom.isf(1.0 - confidence, n, bound) + 1.0
+        )  # smallest k with P(Bin(n, bound) ≥ k) ≤ 1 − confidence
+        passes = np.flatnonzero((needed <= n) & (stats.binom.sf(needed - 1.0, n, recall) >= power))
         if len(passes):
             return int(n[passes[0]]), int(needed[passes[0]])
         start, chunk = start + chunk, 2 * chunk
@@ -436,11 +437,11 @@ def labels_for_recall_bound(
     positives, _ = positives_for_recall_bound(bound, recall, confidence=confidence, power=power)
     _check_shares(prevalence=prevalence)
     counts = np.arange(2 * positives + 50)
-    needed = binom.isf(1.0 - confidence, counts, bound) + 1.0
-    passes = np.where(needed <= counts, binom.sf(needed - 1.0, counts, recall), 0.0)
+    needed = stats.binom.isf(1.0 - confidence, counts, bound) + 1.0
+    passes = np.where(needed <= counts, stats.binom.sf(needed - 1.0, counts, recall), 0.0)
 
     def surplus(log_rows: float) -> float:
-        return float(binom.pmf(counts, round(math.exp(log_rows)), prevalence) @ passes) - power
+        return float(stats.binom.pmf(counts, round(math.exp(log_rows)), prevalence) @ passes) - power
 
     start = math.log(positives / prevalence)
     low, high = start - 0.3, start + 0.3
@@ -448,7 +449,7 @@ def labels_for_recall_bound(
         high += 0.1
     if surplus(low) >= 0.0 or surplus(high) < 0.0:
         return math.ceil(math.exp(low if surplus(low) >= 0.0 else high))
-    return math.ceil(math.exp(brentq(surplus, low, high, xtol=1e-4)))
+    return math.ceil(math.exp(optimize.brentq(surplus, low, high, xtol=1e-4)))
 
 
 def labels_for_cost_width(p: Array, actions: Index, costs: Array, width: float, *, level: float = LEVEL) -> float:
@@ -468,7 +469,7 @@ def smallest_size(excess: Callable[[float], float], most: float) -> float:
     if excess(0.0) <= 0.0:
         return 1
     top = math.log(most)
-    return math.ceil(math.exp(brentq(excess, 0.0, top, xtol=1e-6))) if excess(top) <= 0.0 else math.inf
+    return math.ceil(math.exp(optimize.brentq(excess, 0.0, top, xtol=1e-6))) if excess(top) <= 0.0 else math.inf
 
 
 def audits_for_recall_bound(

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import chdtrc
-from scipy.stats import hypergeom
 
+from crcen._support.lazy import stats
 from crcen._support.values import attributes
 from crcen.exceptions import InvalidInput
 from crcen.theory.intervals import UNKNOWN, Interval, share_interval
@@ -372,7 +372,7 @@ def shares_p_value(strata: Sequence[tuple[Index, Index]], level: float, seed: in
         (first, _), (size, _), total, n = *map(tuple, known[0][:2]), *known[0][2:]
         support = np.arange(max(0, total - (n - size)), min(size, total) + 1)
         far = np.abs(support - total * size / n)
-        chance = hypergeom.pmf(support, n, total, size)
+        chance = stats.hypergeom.pmf(support, n, total, size)
         return min(1.0, float(chance[far >= abs(first - total * size / n) * (1.0 - 1e-9)].sum()))
     observed = sum(_distance(hits, sizes, total, n) for hits, sizes, total, n in known)
     rng, beyond, drawn, most = np.random.default_rng(seed), 0, 0, max(math.ceil(_DRAWS_PER_LEVEL / level), 9_999)
