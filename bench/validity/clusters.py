@@ -14,11 +14,11 @@ from scipy.stats import binom, norm
 from bench.harness import Replicates, columns, head, line, options, rate
 from crcen.report.checks import group_chance, score_distance
 from crcen.report.quality import reliability_groups
-from crcen.theory.goals import one_per_cluster, precision_cut
 from crcen.theory.groups import compare_groups, shares_p_value
 from crcen.theory.limits import judge_class_shares
 from crcen.theory.price import CostRatio, resolve
 from crcen.theory.residual_test import residual_test, residual_values
+from crcen.theory.thresholds import one_per_cluster, precision_cut
 
 
 def clustered(rng: np.random.Generator, n_clusters: int, size: int, rho: float) -> tuple[np.ndarray, ...]:

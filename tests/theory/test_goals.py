@@ -5,8 +5,8 @@ import pytest
 from scipy.stats import binom
 
 import crcen
-from crcen.theory.goals import fewest_rows
 from crcen.theory.price import sigmoid
+from crcen.theory.thresholds import fewest_rows
 
 
 def probabilities(n, seed=0):

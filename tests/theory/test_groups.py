@@ -8,11 +8,11 @@ import pytest
 from scipy.stats import chi2_contingency, fisher_exact, hypergeom, norm
 
 from crcen import Budget, CostMatrix, InvalidInput, resolve
-from crcen.theory.goals import fewest_rows, one_per_cluster, precision_cut
 from crcen.theory.groups import MISSING, MOST_GROUPS, OTHERS, compare_groups, shares_alike, shares_p_value
 from crcen.theory.intervals import estimate_shares, shifted_probabilities
 from crcen.theory.key_equation import judge_equations
 from crcen.theory.price import CostRatio, Price
+from crcen.theory.thresholds import fewest_rows, one_per_cluster, precision_cut
 
 PRICE = resolve(Budget(4.0), 100, 900)
 

@@ -1,8 +1,8 @@
 """The application: commands as tables of options, how their values become parameters, printing, and errors.
 
-Only typer and rich are imported here; what a command needs is imported when it runs, so that help, version and usage
-errors answer at once. Exit codes: 0 done, 1 refused with one sentence on standard error, 2 usage, 130 interrupted,
-143 ended by SIGTERM.
+Only typer, rich and the list of goals are imported here; what a command needs is imported when it runs, so that help,
+version and usage errors answer at once. Exit codes: 0 done, 1 refused with one sentence on standard error, 2 usage, 130
+interrupted, 143 ended by SIGTERM.
 """
 
 import gc
@@ -28,6 +28,7 @@ from crcen._support.files import is_standard_output
 from crcen._support.text import printable
 from crcen._version import __version__
 from crcen.exceptions import CrcenError, InvalidParameter
+from crcen.theory.goals import GOALS, Goal, Review
 
 Named: TypeAlias = Callable[[str], inspect.Parameter]
 Kind: TypeAlias = Any  # the type of an option, also ``list[str]``
@@ -227,7 +228,6 @@ def _by_class(texts: list[str], allowed: str) -> dict[str, float]:
     return found
 
 
-_CAPACITY = "So many alarms: 200 of these rows, 20/day, 100/week, or 5/1000 rows."
 _WEIGHTS = "balanced, none, or what a mistake on each class is worth: fine=1,worn=5,broken=40; may be repeated."
 _COSTS = "Table of costs: a row for each true class, a column for each decision; other columns are actions."
 _DATA = "Text, Parquet or Excel files; a folder, pattern or URL; or a database, such as sqlite:///file.db."
@@ -237,6 +237,16 @@ _MISSING = "-200,999 or COLUMN=-1"
 _price, _goal, _reading, _by_classes = (
     partial(option, panel=panel) for panel in ("Price", "Instead of a price", "Reading the table", "Several classes")
 )
+
+
+def _goal_option(kind: type[Goal], panel: str) -> Named:
+    how = kind.statement
+    return option(how.kind, how.help, *how.flags, panel=panel, metavar=how.metavar)
+
+
+# Goals that --confidence can guarantee.
+_GUARANTEED = [name for name, kind in GOALS.items() if kind.statement.can_be_guaranteed]
+_GUARANTEE = " or ".join(map(option_name, _GUARANTEED))
 # Sets of options that commands share.
 _SETS: dict[str, dict[str, Named]] = {
     # A price of two classes.
@@ -248,12 +258,8 @@ _SETS: dict[str, dict[str, Named]] = {
         "balanced": _price(bool, "Both classes weigh the same."),
     },
     # A goal of two classes, and its guarantee.
-    "goal": {
-        "capacity": _goal(str, _CAPACITY, "--capacity", "--top", metavar="N[/day]"),
-        "recall": _goal(float, "Find at least this share of the positives, such as 0.9."),
-        "precision": _goal(float, "At least this share of alarms right, such as 0.5."),
-    },
-    "guarantee": {"confidence": _goal(float, "Guarantee --recall or --precision with this probability.")},
+    "goal": {name: _goal_option(kind, "Instead of a price") for name, kind in GOALS.items()},
+    "guarantee": {"confidence": _goal(float, f"Guarantee {_GUARANTEE} with this probability.")},
     "weighting": {"weighting": _by_classes(list[str], _WEIGHTS), "costs": _by_classes(Path, _COSTS)},
     "columns": {
         "positive": option(str, "The value to find: default the rarer one of two, and every class of more."),
@@ -276,9 +282,8 @@ _SETS: dict[str, dict[str, Named]] = {
         "rename_duplicates": _reading(bool, "Rename duplicate columns, x to x_2."),
     },
 }
-# Prices and goals of one number.
-_KINDS = {"budget": "Budget", "cost_ratio": "CostRatio", "alpha": "Alpha", "lam": "Lam"}
-_KINDS |= {"recall": "RecallAtLeast", "precision": "PrecisionAtLeast"}
+# Prices of one number.
+_PRICES = {"budget": "Budget", "cost_ratio": "CostRatio", "alpha": "Alpha", "lam": "Lam"}
 # Single parameters that commands share.
 _SINGLE: dict[str, Named] = {
     "model": argument(Path, "File that `crcen fit` wrote."),
@@ -286,7 +291,7 @@ _SINGLE: dict[str, Named] = {
     "random_state": option(int, "Seed of everything that is random.", "--seed", default=0, min=0, max=2**32 - 1),
     "audit_rule": option(choice("neyman", "uniform"), _RULES, default="neyman"),
     "target": option(str, "Column with the label; default that of training."),
-    "review": _price(str, "Two prices, such as 2,30: rows between them go to review.", metavar="LOW,HIGH"),
+    "review": _goal_option(Review, "Price"),
     "cost_column": _price(str, "Column with what a miss of that row costs."),
     "alarm_cost": _price(float, "What a false alarm costs, in the unit of --cost-column."),
     "prevalence": option(str, _SHARES, metavar="SHARE|auto", parser=_prevalence),
@@ -370,11 +375,11 @@ def is_stated(value: object) -> bool:
 def _parameters(given: Given, names: list[str]) -> Given:
     columns = _SETS["columns"] if "columns" in names else ()
     found = {name: given[name] for name in [*names, *columns] if name in given and name != "weighting"}
-    if "review" in found:
-        found["review"] = _two_prices(found["review"])
+    if found.get("review") is not None:
+        found["review"] = _stated_goal(Review, found["review"])
     if "audit_probability" in given and given.get("confidence") is not None:  # also of the bound on recall by audits
         found["confidence"] = given["confidence"]
-        if given["audit_probability"] is not None and given["recall"] is given["precision"] is None:
+        if given["audit_probability"] is not None and all(given[name] is None for name in _GUARANTEED):
             given["confidence"] = None
     if {"price", "weighting"} & {*names}:
         found["weighting"] = _stated_weighting(given)
@@ -396,8 +401,9 @@ def _stated_weighting(given: Given) -> object:
     stated = [option_name(name) for name in (*goals, *prices, *by_class)]
     if len(stated) > 1:
         raise typer.BadParameter(f"{' and '.join(stated)} both state the price: give one of them.")
-    if given.get("confidence") is not None and not {"recall", "precision"} & {*goals}:
-        raise typer.BadParameter("--confidence must go with --recall or --precision, which it guarantees.")
+    named = {name: given[name] for name in ("confidence",) if given.get(name) is not None}
+    if named and not {*_GUARANTEED} & {*goals}:
+        raise typer.BadParameter(f"--confidence must go with {_GUARANTEE}, which it guarantees.")
     if given.get("weighting"):
         return _weighting(given["weighting"])
     if not prices and not goals:
@@ -406,49 +412,31 @@ def _stated_weighting(given: Given) -> object:
     value = given[name]
     if name == "balanced":
         return "balanced"
-    if name == "capacity":
-        return _capacity(value)
+    if goals:
+        return _stated_goal(GOALS[name], value, **named)
     if name == "lam" and not 0.0 < value < 1.0:
         hint = f"--alpha {value:g} or --cost-ratio {value:g}" if value > 1.0 else "--lam 0.5 or --balanced"
         raise InvalidParameter(f"--lam must lie strictly between 0 and 1, got {value:g}: did you mean {hint}?")
-    return _made(_KINDS[name], name, value, **({"confidence": given.get("confidence")} if goals else {}))
-
-
-def _made(kind: str, name: str, *values: object, **named: object) -> object:
-    """A price or goal of `crcen` that an option states; errors name the option instead of the class."""
     import crcen
 
-    option = option_name(name)
-    shown = ",".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
+    return _made(partial(getattr(crcen, _PRICES[name]), value), _PRICES[name], f"{option_name(name)} {value:g}")
+
+
+def _stated_goal(kind: type[Goal], value: float | str, **named: object) -> object:
     try:
-        return typed(getattr(crcen, kind)(*values, **named), f"{option} {shown}")
+        values = kind.parse(value) if isinstance(value, str) else (value,)
     except InvalidParameter as error:
-        raise InvalidParameter(str(error).replace(kind, option, 1)) from error
+        raise typer.BadParameter(in_options(error)) from None
+    shown = value if isinstance(value, str) else f"{value:g}"
+    return _made(partial(kind, *values, **named), kind.__name__, f"{option_name(kind.name)} {shown}")
 
 
-def _capacity(text: str) -> object:
-    """A number of alarms in total, per day, per week or per number of rows."""
-    number, _, per = text.replace(",", "").partition("/")
-    period: str | int | None = per.strip() or None
+def _made(make: Callable[[], object], kind: str, option: str) -> object:
+    """A price or goal that an option states; errors name the option instead of the class."""
     try:
-        alarms = int(number)
-        if period is not None and period not in ("day", "week"):
-            period = int(period)
-    except ValueError:
-        raise typer.BadParameter(
-            f"--capacity must be a number of alarms, such as 200, 20/day, 100/week or 5/1000: got {text!r}."
-        ) from None
-    return _made("Capacity", "capacity", alarms, per=period)
-
-
-def _two_prices(text: str | None) -> object:
-    if text is None:
-        return None
-    try:
-        low, high = map(float, text.split(","))
-    except ValueError:
-        raise typer.BadParameter(f"--review must be two prices, such as 2,30: got {text!r}.") from None
-    return _made("Review", "review", low, high)
+        return typed(make(), option)
+    except InvalidParameter as error:
+        raise InvalidParameter(str(error).replace(kind, option.split()[0], 1)) from error
 
 
 def _weighting(texts: list[str]) -> str | dict[str, float]:

@@ -34,7 +34,7 @@ from crcen.tables.cells import TableCells
 from crcen.tables.leaks import Signs, find_signs
 from crcen.tables.profile import rows_to_score
 from crcen.theory.checks import check_whole_number
-from crcen.theory.goals import ThresholdGoal
+from crcen.theory.goals import ThresholdGoal, goal_of
 from crcen.theory.intervals import Interval
 from crcen.theory.metrics import ConfusionCounts, Quality, measure_quality
 from crcen.theory.residual_test import TrainingError
@@ -312,8 +312,7 @@ class TableFit(FittedTable):
     @property
     def goal(self) -> ThresholdGoal | None:
         """The goal that was stated instead of a price, if any."""
-        stated = self.model.estimator_.weighting
-        return stated if isinstance(stated, ThresholdGoal) else None
+        return goal_of(self.model.estimator_.weighting)
 
 
 @logged
@@ -426,10 +425,11 @@ def fit_table(
         selection = Selection(len(weights), missing, audit_probability, largest, effective_rows(weights))
     y = rows.y.to_numpy()
     weighting = rules.stated_weighting(weighting, costs, np.unique(y).tolist(), target)
-    if isinstance(weighting, ThresholdGoal) and weighting.period is not None:  # of days or weeks as one of these rows
-        require(time, f"{weighting} needs time=, the column of dates from which rows per day are counted.", "time")
+    goal = goal_of(weighting)
+    if goal is not None and goal.period is not None:  # of days or weeks as one of these rows
+        require(time, f"{goal} needs time=, the column of dates from which rows per day are counted.", "time")
         days = inputs.dates_of(rows.frame[time]).astype("datetime64[D]")
-        weighting = weighting.over_days(days.astype(np.int64))
+        weighting = goal.over_days(days.astype(np.int64))
     related = None if clusters is None else inputs.cluster_numbers(rows.frame[clusters])
     together = related if time is None else inputs.times_of(rows.frame[time], time)
     folds, how = folds_of(rows.y, together, clusters, time, n_splits, random_state)

@@ -47,7 +47,7 @@ from crcen.tables.profile import held_out_sums, profile_of, training_scores, typ
 from crcen.tables.reading import Table, open_table
 from crcen.tables.text import BLOCK_BYTES, BLOCKS_AHEAD, TextPart
 from crcen.theory.checks import check_whole_number
-from crcen.theory.goals import ThresholdGoal
+from crcen.theory.goals import goal_of
 from crcen.theory.price import Labels
 from crcen.theory.rows import Estimator
 
@@ -162,7 +162,7 @@ def fit_files(
     check("engine", engine, engine in ENGINES, f"be one of {', '.join(ENGINES)}")
     check_whole_number(epochs, "epochs", 1)
     in_memory = f"{weighting!r} is for tables in memory, not for engine={engine}: state a price."
-    require(not isinstance(weighting, ThresholdGoal), in_memory, "engine")
+    require(goal_of(weighting) is None, in_memory, "engine")
     is_share_of_half = not isinstance(hold_out, bool) and (hold_out in (0, 0.5) or is_share(hold_out, 0.0, 0.5))
     check("hold_out", hold_out, is_share_of_half, "be a share between 0 and 0.5, such as 0.05 or 5%")
     learner = learner or ("committee" if hold_out else "networks")

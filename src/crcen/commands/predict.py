@@ -26,9 +26,10 @@ from crcen.tables.frames import native_like
 from crcen.tables.profile import Difference
 from crcen.tables.writing import TableWriter, written_to
 from crcen.theory.checks import check_whole_number
-from crcen.theory.goals import MetGoal, ReviewedRows, ThresholdGoal
+from crcen.theory.goals import goal_of
 from crcen.theory.price import Price
 from crcen.theory.rows import Array, DataFrame, Estimator, Index
+from crcen.theory.thresholds import MetGoal, ReviewedRows
 
 _LONGEST = 60  # characters of a label in the name of its column
 # Without a positive class: the column that says what reasons are for.
@@ -344,10 +345,11 @@ def answer_columns(rule: RowRule) -> list[str]:
 
 
 def _chosen_on(
-    model: FittedModel, held_out: Data, read: ReadOptions | None, goal: Weighting, clusters: str | None, verbose: int
+    model: FittedModel, held_out: Data, read: ReadOptions | None, stated: Weighting, clusters: str | None, verbose: int
 ) -> tuple[ChosenWeighting, list[str]]:
     """The price of a goal on labelled rows that the model did not see, and notes if it saw them."""
-    if not isinstance(goal, ThresholdGoal):
+    goal = goal_of(stated)
+    if goal is None:
         alone = "held_out must go with a recall, a precision or a capacity: a price needs no other rows."
         raise InvalidParameter(alone, parameter="held_out")
     require(goal.period is None, f"{goal} is counted among the rows to score: leave held_out out.")

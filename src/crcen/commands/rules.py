@@ -21,13 +21,14 @@ from crcen.tables.cells import is_missing_mark, read_numbers
 from crcen.tables.fingerprint import Recognition
 from crcen.tables.reading import open_table
 from crcen.theory.expense import ClassStep
-from crcen.theory.goals import ANSWERS, ThresholdGoal
+from crcen.theory.goals import ThresholdGoal, goal_of
 from crcen.theory.intervals import LEVEL, Interval, estimate_shares, shifted_probabilities
 from crcen.theory.limits import EXPENSE_Z
 from crcen.theory.price import Price, WeightingLike, is_price_of_two, positive_number
 from crcen.theory.residual_test import TrainingError
 from crcen.theory.rows import Array, Bools, DataFrame, Index, effective_rows
 from crcen.theory.selective import audit_draws, audit_probabilities, audit_scores, audited_cost, recall_bounds
+from crcen.theory.thresholds import ANSWERS
 
 # How a user states prices and goals, costs of decisions, class shares, and two prices for a review.
 Weighting: TypeAlias = WeightingLike | ThresholdGoal
@@ -120,7 +121,7 @@ def stated_weighting(weighting: Weighting, costs: CostsLike, classes: Sequence[o
         return found
     if isinstance(weighting, Mapping):
         return weights_by_label(weighting, classes, target)
-    is_of_two = isinstance(weighting, ThresholdGoal) or is_price_of_two(weighting)
+    is_of_two = goal_of(weighting) is not None or is_price_of_two(weighting)
     instead = "state costs=, or weights of the classes, or fit a model that finds one class, with positive=."
     for_two = f"{weighting!r} is for two classes, and {target} has {len(classes)}: {instead}"
     require(len(classes) == 2 or not is_of_two, for_two, "costs", "positive")
@@ -133,8 +134,8 @@ def decision_price(weighting: Weighting, costs: CostsLike, model: FittedModel) -
     if weighting is None and costs is None:
         return trained
     found = stated_weighting(weighting, costs, classes, getattr(model, "target_name_", None) or "the model")
-    if isinstance(found, ThresholdGoal):
-        return found
+    if (goal := goal_of(found)) is not None:
+        return goal
     if isinstance(found, Mapping):
         found = [found[label] for label in classes]
     if trained.positive is None:
@@ -358,7 +359,7 @@ def rule_of(
     options = {"review": review, "cost_column": cost_column, "alarm_cost": alarm_cost, "time": time}
     reject_without_positive(model, options)
     stated = decision_price(weighting, costs, model)
-    goal = stated if isinstance(stated, ThresholdGoal) else None
+    goal = goal_of(stated)
     needs_labels = "a guarantee needs labelled rows that the model did not see: name their file with held_out=."
     require(goal is None or goal.confidence is None or is_labelled, needs_labels, "held_out")
     is_by_time = goal is not None and goal.period is not None
@@ -378,7 +379,7 @@ def rule_of(
     inputs.role_columns(source, None, {"cost_column": cost_column, "time": time})
     return RowRule(
         tuple(model.classes_.tolist()),
-        model.weighting_ if isinstance(stated, ThresholdGoal) else stated,
+        stated if isinstance(stated, Price) else model.weighting_,
         goal,
         Review.of(review),
         cost_column,

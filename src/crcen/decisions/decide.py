@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.checks import check_probabilities, check_row_weights
 from crcen.theory.cost_matrix import CostMatrix
-from crcen.theory.goals import ThresholdGoal
+from crcen.theory.goals import Goal, goal_of
 from crcen.theory.metrics import ConfusionCounts, DecisionCounts, confusion_counts, decision_counts
-from crcen.theory.price import Alpha, CostRatio, Goal, Labels, Price, WeightingLike, as_spec, cost_ratio_of, resolve
+from crcen.theory.price import Alpha, CostRatio, Labels, Price, WeightingLike, as_spec, cost_ratio_of, resolve
 from crcen.theory.rows import Array, Estimator, Index, Rows, ShownInOneLine
 
 
@@ -183,7 +183,8 @@ def decision_summary(
     With labels ``y`` (0/1 or bool, 1 is positive; with a `CostMatrix` its labels, or class numbers) it also has what
     happened. The other parameters are those of `decide`.
     """
-    met = price.meet(_positive_column(p, price)) if isinstance(price, ThresholdGoal) else None
+    goal = goal_of(price)
+    met = None if goal is None else goal.meet(_positive_column(p, price))
     # The price of a goal is the same for all rows: there are no periods.
     costs = _cost_matrix(price if met is None else CostRatio(met.price[0]), n_pos, n_neg)
     has_alarms, names = _has_alarms(costs), costs.names

@@ -18,7 +18,7 @@ from crcen.models.search.weight_path import path_logits
 from crcen.theory.checks import check_binary_rows, check_clusters, check_probabilities, check_row_weights, class_totals
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.expense import ExpenseStep, ExpenseTable, expense_table
-from crcen.theory.goals import RowsByProbability, ThresholdGoal, price_of_threshold
+from crcen.theory.goals import ThresholdGoal, goal_of
 from crcen.theory.intervals import Interval, share_interval
 from crcen.theory.key_equation import KeyEquation, key_equation, key_equation_of_logits
 from crcen.theory.metrics import (
@@ -31,6 +31,7 @@ from crcen.theory.metrics import (
 )
 from crcen.theory.price import Alpha, CostRatio, Labels, Price, WeightingLike, positive_number, resolve, sigmoid
 from crcen.theory.rows import Array, Axes, Bools, DataFrame, Estimator, Index, Rows, ShownInOneLine, Splitter, as_numpy
+from crcen.theory.thresholds import RowsByProbability, price_of_threshold
 
 if TYPE_CHECKING:
     from crcen.report.displays import ExpenseCurveDisplay
@@ -473,7 +474,7 @@ def choose_weighting(
     """
     if isinstance(goal, Mapping):
         return _choose_class_weights(source, goal, X, y, sample_weight)
-    if not isinstance(goal, ThresholdGoal):
+    if goal_of(goal) is None:
         raise InvalidParameter(
             f"a goal must be Capacity(200), RecallAtLeast(0.9) or PrecisionAtLeast(0.5), got a {type(goal).__name__}"
         )
@@ -492,7 +493,7 @@ def choose_weighting(
     alarms = ordered.alarms(threshold)
     price, prices = CostRatio(price_of_threshold(threshold)), (math.nan, math.nan)
     if goal.confidence is None:  # a guarantee includes the sampling of its rows
-        prices = percentile_interval(goal.resampled_prices(ordered, n_resamples, random_state), level)
+        prices = percentile_interval(ordered.resampled_prices(goal.cuts, n_resamples, random_state), level)
 
     def share(hits: Bools, among: Bools) -> Interval:
         own = None if groups is None else groups[among]

@@ -1,8 +1,9 @@
 """Types and attributes that a model file may hold.
 
 A file names a type and gives the state of an object. No other objects can be created from a file, and loading runs no
-code of the file. To store a new type, add it to `TYPES` with its fitted attributes. Dataclasses need no list: their
-fields are the state. Types whose settings could reach beyond the model are restricted by `RULES`.
+code of the file. To store a new type, add it to `TYPES` with its fitted attributes; operating goals are listed by
+`GOALS`. Dataclasses need no list: their fields are the state. Types whose settings could reach beyond the model are
+restricted by `RULES`.
 """
 
 import math
@@ -14,6 +15,8 @@ from functools import cache
 from importlib import import_module
 
 import numpy as np
+
+from crcen.theory.goals import GOALS
 
 _FITTED = "ensemble_ key_equation_ recipe_ n_iter_ loss_curve_ status_ n_features_in_ feature_names_in_ _partial"
 _SEARCHED = (
@@ -53,7 +56,6 @@ TYPES: dict[str, dict[str, str]] = {
     "crcen.tables.fingerprint": {"Fingerprint": ""},
     "crcen.tables.profile": dict.fromkeys(("ColumnProfile", "TrainingProfile"), ""),
     "crcen.theory.cost_matrix": {"CostMatrix": ""},
-    "crcen.theory.goals": dict.fromkeys(("Capacity", "PrecisionAtLeast", "RecallAtLeast"), ""),
     "crcen.theory.key_equation": {"KeyEquation": ""},
     "crcen.theory.metrics": {"ConfusionCounts": ""},
     "crcen.theory.price": dict.fromkeys(("Alpha", "Budget", "CostRatio", "Labels", "Lam", "Price"), ""),
@@ -213,7 +215,8 @@ def _modules() -> dict[str, str]:
 def find_type(name: object) -> type | None:
     """The listed type of this name, or None. Only modules of listed names are imported."""
     module = _modules().get(name) if isinstance(name, str) else None
-    return None if module is None else typing.cast(type, getattr(import_module(module), str(name)))
+    goals = {goal.__name__: goal for goal in GOALS.values()}
+    return goals.get(str(name)) if module is None else typing.cast(type, getattr(import_module(module), str(name)))
 
 
 def is_known(kind: type) -> bool:

@@ -28,7 +28,7 @@ from crcen.models.search.folds import Fold, probability_folds
 from crcen.models.search.run import Progress, log_losses
 from crcen.models.validation import Seed, check_classes, check_number, check_rows, check_weights
 from crcen.theory.checks import check_clusters, check_not_negative
-from crcen.theory.goals import ThresholdGoal
+from crcen.theory.goals import ThresholdGoal, goal_of
 from crcen.theory.key_equation import on_rows
 from crcen.theory.price import Alpha, Labels, Price, WeightingLike, as_spec, is_price_of_two
 from crcen.theory.rows import Array, Estimator, Rows
@@ -221,10 +221,11 @@ class CRCENClassifier(FittedNetworks, ClassifierMixin, GroupedParameters):  # ty
         members = fitting.usable(results[: self.n_members], type(self).__name__)
         ensemble, logits = fitting.assemble(trained, members, rows, is_balanced=recipe.balance)
         ensemble = ensemble.mapped(fitting.fitted_map(probability, oof, rows, trained))
+        goal = goal_of(self.weighting)
         if self.is_control:
             key = on_rows(ensemble.key_equation(logits, rows.target, weights), fitting.TRAINING_ROWS)
-            if isinstance(self.weighting, ThresholdGoal):
-                ensemble = fitting.at_goal(ensemble, self.weighting, ensemble.priced(oof)[0], rows)
+            if goal is not None:
+                ensemble = fitting.at_goal(ensemble, goal, ensemble.priced(oof)[0], rows)
             else:
                 ensemble = ensemble.at_price(price)
             write_fit(self, ensemble, recipe, Course.of(members), key)
@@ -237,9 +238,9 @@ class CRCENClassifier(FittedNetworks, ClassifierMixin, GroupedParameters):  # ty
             own = oof[seen], rows.target[seen], weights[seen]
         if balance == OUT_OF_FOLD or (recipe.balance and trained is not price):
             ensemble = fitting.solved_at_price(ensemble, *own)
-        if isinstance(self.weighting, ThresholdGoal):
+        if goal is not None:
             before = ensemble.shift
-            ensemble = fitting.at_goal(ensemble, self.weighting, ensemble.priced(oof)[0], rows)
+            ensemble = fitting.at_goal(ensemble, goal, ensemble.priced(oof)[0], rows)
             own = own[0] + (ensemble.shift - before), *own[1:]
         key = on_rows(ensemble.key_equation(*own), rows_of_key)
         write_fit(self, ensemble, recipe, Course.of(members), key)
@@ -257,7 +258,7 @@ class CRCENClassifier(FittedNetworks, ClassifierMixin, GroupedParameters):  # ty
         """Settled balance and probability map, folds, jobs on them, and the rows of the key equation."""
         calibration = Calibration.of(self.calibration)
         is_open, (balance, probability) = calibration.is_open, calibration.settled(has_folds=not self.is_control)
-        if isinstance(self.weighting, ThresholdGoal):  # met out of fold
+        if goal_of(self.weighting) is not None:  # met out of fold
             balance, is_open = OUT_OF_FOLD, False
         if balance != OUT_OF_FOLD and probability == PROBABILITIES[0]:
             return balance, probability, [], [], fitting.TRAINING_ROWS

@@ -16,10 +16,11 @@ from crcen.models.fitted import write_ensemble
 from crcen.models.search.folds import Fold, early_stopping_split
 from crcen.models.validation import Seed
 from crcen.theory.balance import class_shifts, solve_shift
-from crcen.theory.goals import RowsByProbability, ThresholdGoal, price_of_threshold
+from crcen.theory.goals import ThresholdGoal, goal_of
 from crcen.theory.key_equation import key_equation_of_logits, on_rows, without_test
 from crcen.theory.price import CostRatio, Labels, Price, WeightingLike, sigmoid, softmax
 from crcen.theory.rows import Array, Bools, Clusters, Estimator, Index
+from crcen.theory.thresholds import RowsByProbability, price_of_threshold
 from crcen.training.engines import as_members
 from crcen.training.jobs import Status, TrainingJob, TrainingResult
 from crcen.training.network import Network
@@ -272,9 +273,10 @@ def agreed_shift(pooled: float, shifts: Array, variances: Array) -> float:
 
 def before_goal(weighting: WeightingLike | ThresholdGoal) -> WeightingLike:
     """The weighting to fit at: λ = ½ if a goal is to be met later, otherwise the weighting itself."""
-    if not isinstance(weighting, ThresholdGoal):
-        return weighting
-    if weighting.confidence is not None:
+    goal = goal_of(weighting)
+    if goal is None:
+        return weighting  # type: ignore[return-value]
+    if goal.confidence is not None:
         raise InvalidParameter(
             f"{weighting!r} is a guarantee for a fitted model: fit without confidence, then "
             f"choose_weighting(model, {weighting!r}, X, y) on held-out rows."
@@ -293,12 +295,13 @@ def at_goal(ensemble: Ensemble, goal: ThresholdGoal, natural: Array, rows: FitRo
 
 def move_to_goal(model: Estimator, rows: FitRows) -> None:
     """Move a fitted search or committee to the price that meets its ``weighting``, if that is a goal."""
-    if not isinstance(model.weighting, ThresholdGoal):
+    goal = goal_of(model.weighting)
+    if goal is None:
         return
     ensemble, labels = model.ensemble_, rows.labels
     weighted = labels.columns(labels.signed(model.oof_decision_function_))
     natural = weighted - ensemble.weighting.log_weights
-    moved = at_goal(ensemble, model.weighting, natural, rows)
+    moved = at_goal(ensemble, goal, natural, rows)
     weighted, seen = natural + moved.weighting.log_weights, seen_rows(natural)
     equation = key_equation_of_logits(rows.target[seen], weighted[seen], moved.weighting, rows.weights[seen])
     write_ensemble(model, moved, on_rows(without_test(equation), OUT_OF_FOLD_ROWS))

@@ -21,7 +21,6 @@ import webbrowser
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from shlex import quote
@@ -32,7 +31,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
 
 import crcen
-from crcen import Budget, Capacity, CrcenError, InvalidInput, InvalidParameter, PrecisionAtLeast, RecallAtLeast, load
+from crcen import Budget, CrcenError, InvalidInput, InvalidParameter, load
 from crcen import __version__ as version
 from crcen._support.files import write_atomic
 from crcen._support.progress import report_to
@@ -42,6 +41,7 @@ from crcen.serve.served_model import Options, json_body, number
 from crcen.serve.server import LOOPBACK, TEMPLATES, Endpoint, Guard, bound_socket, routed, run_server
 from crcen.tables.reading import open_table
 from crcen.tables.writing import TableWriter
+from crcen.theory.goals import GOALS
 
 _MOST_BYTES = 4_000_000_000
 _PAGE_ROWS = 50
@@ -53,13 +53,6 @@ _FRAME = {
 _REMOVE = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
 _JANITOR = (sys.executable, "-I", "-S", "-c", _REMOVE)
 _MONITOR_SUFFIX = ".monitor.json"
-# Prices of two classes that are one number: its name, its unit, the price, and how the command line ends it.
-_NUMBER_PRICES: dict[str, tuple[str, float, Callable[[float], object], str]] = {
-    "budget": ("the price of a miss", 1.0, Budget, ""),
-    "recall": ("the recall", 0.01, RecallAtLeast, ""),
-    "precision": ("the precision", 0.01, PrecisionAtLeast, ""),
-    "capacity": ("the number of alarms", 1.0, partial(Capacity, per=1000), "/1000"),
-}
 # Function, title and files of each step; a file is an option of the function, a name in the project and a file name.
 _STEPS: dict[str, tuple[str, str, list[tuple[str, str, str]]]] = {
     "look": ("inspect_table", "Reading the table", []),
@@ -259,7 +252,9 @@ class Application:
             f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; "
             "frame-src 'self'; img-src data:; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
         )
-        text = TEMPLATES.get_template("app.html.j2").render(nonce=nonce, version=version, folder=str(self._saved))
+        text = TEMPLATES.get_template("app.html.j2").render(
+            nonce=nonce, version=version, folder=str(self._saved), goals=GOALS
+        )
         headers = {"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer", "Cache-Control": "no-store"}
         return HTMLResponse(text, headers={**headers, "X-Content-Type-Options": "nosniff"})
 
@@ -571,12 +566,15 @@ def _weighting(given: Options) -> tuple[object, Options]:
             raise InvalidInput("give a weight for each class.")
         weights = {str(label): number(weight, f"the weight of {label}") for label, weight in value.items()}
         return weights, {"weighting": ",".join(f"{label}={weight:g}" for label, weight in weights.items())}
-    if not isinstance(kind, str) or kind not in _NUMBER_PRICES:
-        allowed = ("balanced", "none", "weights", "costs", *_NUMBER_PRICES)
+    if kind == "budget":
+        price = number(value, "the price of a miss")
+        return Budget(price), {"budget": f"{price:g}"}
+    goal = GOALS.get(kind) if isinstance(kind, str) else None
+    if goal is None:
+        allowed = ("balanced", "none", "weights", "costs", "budget", *GOALS)
         raise InvalidParameter(f"price must be one of {', '.join(allowed)}: got {kind!r}.")
-    name, unit, make, suffix = _NUMBER_PRICES[kind]
-    price = float(f"{number(value, name) * unit:.15g}")
-    return make(price), {kind: f"{price:g}{suffix}"}
+    text = f"{number(value, f'the {kind}') * goal.statement.unit:.15g}{goal.statement.ending}"
+    return goal(*goal.parse(text)), {goal.name: text}
 
 
 def _costs(value: object, target: str) -> str:

@@ -22,8 +22,8 @@ from crcen.commands.inputs import require, require_input
 from crcen.commands.results import reject_constant
 from crcen.commands.rules import RowRule, costs_from, weights_by_label, with_default
 from crcen.tables.reading import open_table
-from crcen.theory.goals import ThresholdGoal
-from crcen.theory.price import Goal, Price, sigmoid
+from crcen.theory.goals import GOALS, ThresholdGoal, goal_of
+from crcen.theory.price import Price, sigmoid
 from crcen.theory.rows import alarms_above
 from crcen.theory.selective import AUDIT_FLOOR, audit_probabilities, audit_scores
 
@@ -54,9 +54,7 @@ OPTIONS = {
     "cost_ratio": Option("number", "What a miss costs, in false alarms", crcen.CostRatio),
     "alpha": Option("number", "Cost ratio over negatives per positive", crcen.Alpha),
     "lam": Option("number", "Weight of a positive row", crcen.Lam),
-    "recall": Option("number", "Expected recall on the rows of this request", crcen.RecallAtLeast),
-    "precision": Option("number", "Expected precision on the rows of this request", crcen.PrecisionAtLeast),
-    "capacity": Option("integer", "Alarms among the rows of this request", crcen.Capacity),
+    **{name: Option(*kind.statement.request, kind) for name, kind in GOALS.items()},
     "balanced": Option("boolean", "All classes weigh the same"),
     "weighting": Option("string", "Weight of each class: fine=1,worn=5"),
     "costs": Option("array", "Cost matrix: a list of rows, or an object with costs, labels and actions"),
@@ -203,7 +201,7 @@ def _check_number(n: int, most_rows: int, none: str) -> None:
     require_input(n <= most_rows, most)
 
 
-def price_of(own: Price, labels: list[object], options: Options) -> Price | Goal:
+def price_of(own: Price, labels: list[object], options: Options) -> Price | ThresholdGoal:
     """The price or goal that decides the rows of a request; the price of the model, ``own``, if none is stated.
 
     Options have at most one price: a number (also as text), ``balanced``, ``capacity``, ``weighting`` (a dict, or
@@ -230,7 +228,7 @@ def price_of(own: Price, labels: list[object], options: Options) -> Price | Goal
     option = OPTIONS[name]
     assert option.make is not None
     found = option.make(whole_number(value, name) if option.kind == "integer" else number(value, name))
-    return found if isinstance(found, Goal) else own.replace(found)
+    return goal_of(found) or own.replace(found)
 
 
 def whole_number(value: object, name: str) -> int:
@@ -358,21 +356,21 @@ class ServedModel:
         about = {"name": self.name, "versions": [self.version], "platform": "crcen"}
         return {**about, "inputs": inputs, "outputs": outputs}
 
-    def score(self, rows: Sequence[Row], price: Price | Goal, id_column: str | None = None) -> Scored:
+    def score(self, rows: Sequence[Row], price: Price | ThresholdGoal, id_column: str | None = None) -> Scored:
         """Decide rows."""
         known = self._known if id_column is None else self._known | {id_column}
         X, notes, all_notes, n_unlike = self._encode(rows, known)
         pieces = [X[i : i + _CHUNK_ROWS] for i in range(0, len(X), _CHUNK_ROWS)]
         p = np.concatenate([self.model.estimator_.predict_proba(piece) for piece in pieces])
-        actions = price.costs.actions if isinstance(price, Price) and price.costs is not None else ()
-        if isinstance(price, ThresholdGoal):
+        actions: tuple[Any, ...] = ()
+        if isinstance(price, Price):
+            actions = () if price.costs is None else price.costs.actions
+            chosen = np.asarray(price.decide(p), dtype=np.int64)
+            threshold = price.threshold if price.positive is not None and not actions else None
+        else:
             assert self.positive is not None  # goals are refused without a positive class
             met = price.meet(p[:, self.positive])
             chosen, threshold = np.where(met.alarms, self.positive, 1 - self.positive), json_value(met.thresholds[0])
-        else:
-            assert isinstance(price, Price)
-            chosen = np.asarray(price.decide(p), dtype=np.int64)
-            threshold = price.threshold if price.positive is not None and not actions else None
         return Scored(p, chosen, [*self.classes, *actions], threshold, notes, all_notes, n_unlike)
 
     def probabilities(self, scored: Scored) -> Sequence[object]:

@@ -42,7 +42,8 @@ from crcen._support.text import listed
 from crcen.serve import served_model
 from crcen.serve.decision_log import DecisionLog, LabelledRows
 from crcen.serve.served_model import FEW_ROWS, Options, Row, Scored, ServedModel, by_row
-from crcen.theory.price import Goal, Price
+from crcen.theory.goals import ThresholdGoal
+from crcen.theory.price import Price
 from crcen.theory.selective import audit_draws
 
 # Returns a response, or a value for JSON; functions that are not asynchronous run in a thread.
@@ -592,7 +593,7 @@ def _ids(rows: Sequence[Row], column: str | None) -> list[str]:
     return [str(row[column]) for row in rows]
 
 
-def _price_values(price: Price | Goal) -> dict[str, object]:
+def _price_values(price: Price | ThresholdGoal) -> dict[str, object]:
     if not isinstance(price, Price):
         return {"goal": str(price)}
     if price.costs is not None:

@@ -26,7 +26,7 @@ from crcen.tables.profile import held_out_sums, profile_of, training_scores, typ
 from crcen.tables.typing import Array, DataFrame, TableLike
 from crcen.theory.checks import check_row_weights
 from crcen.theory.cost_matrix import CostMatrix
-from crcen.theory.goals import ThresholdGoal
+from crcen.theory.goals import goal_of
 from crcen.theory.key_equation import key_equation
 from crcen.theory.price import Labels, Price, is_price_of_two
 from crcen.theory.rows import Estimator, short
@@ -329,7 +329,7 @@ class PricedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if options and "sample_weight" not in signature(self.estimator.fit).parameters:
             raise InvalidParameter(f"{name} takes no sample weights.")
         self.__dict__.pop("pos_label_", None)
-        if isinstance(self.weighting, ThresholdGoal):
+        if goal_of(self.weighting) is not None:
             advice = f"fit at a price, then choose_weighting(model, {self.weighting!r}, X, y) on held-out rows"
             raise InvalidParameter(f"{self.weighting!r} is met on out-of-fold rows, and {name} has none: {advice}.")
         known = Labels.from_rows(self.classes_, labels, weights, weighting=self.weighting)

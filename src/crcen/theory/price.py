@@ -6,7 +6,7 @@ import numbers
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -94,16 +94,6 @@ class Budget(_Spec):
     """False alarms that one more catch may cost, above 0: the cost ratio, stated for decisions on the last catch."""
 
 
-class Goal:
-    """An operating goal, which decides on given rows but is no price by itself; see `crcen.theory.goals`."""
-
-    use: ClassVar[str] = ""  # how to use it
-
-    def decide(self, p: Array, times: ArrayLike | None = None) -> NDArray[np.generic]:
-        """Decisions on rows with natural posteriors p (n,) that came in at these times."""
-        raise NotImplementedError
-
-
 Spec: TypeAlias = Lam | Alpha | CostRatio | Budget
 
 
@@ -118,7 +108,7 @@ def as_spec(weighting: object) -> Spec:
             return Alpha(1.0)
         hint = 'did you mean "balanced", None (plain cross entropy), or a number without quotes?'
         raise InvalidParameter(f'a weighting given as text must be "balanced", got {weighting!r}: {hint}')
-    if isinstance(weighting, Goal):
+    if hasattr(weighting, "use"):  # a goal says so
         raise InvalidParameter(f"{weighting!r} is no price by itself: {weighting.use}")
     return Lam(weighting)  # type: ignore[arg-type]  # Lam refuses what is not a number, with a suggestion
 
@@ -371,7 +361,7 @@ def resolved(weighting: object, counts: Array, positive: int | None = None) -> P
         factor = neg / pos if isinstance(spec, Alpha) else 1.0
         negative = 1.0 - spec.value if isinstance(spec, Lam) else 1.0
         return Price(_by_column(spec.value * factor, negative, positive), counts, None, positive)
-    if isinstance(weighting, Goal) or (isinstance(weighting, str) and weighting != "balanced"):
+    if hasattr(weighting, "use") or (isinstance(weighting, str) and weighting != "balanced"):
         as_spec(weighting)  # refuses it
     if weighting is None:
         return Price(np.ones(counts.size), counts)

@@ -23,7 +23,7 @@ from crcen.models.search import run as searching
 from crcen.models.search.folds import checked_folds
 from crcen.models.validation import check_classes, check_rows, check_weights
 from crcen.theory.cost_matrix import CostMatrix
-from crcen.theory.goals import ThresholdGoal
+from crcen.theory.goals import goal_of
 from crcen.theory.key_equation import key_equation_of_logits, on_rows, without_test
 from crcen.theory.price import Labels, is_price_of_two
 from crcen.theory.rows import Array, Rows, Splitter
@@ -161,7 +161,7 @@ class CRCENClassifierCV(CRCENClassifier):
     def _settings(self) -> list[searching.Setting]:
         """The validated grid: one recipe with some of its parameters replaced."""
         weightings = self.weighting if isinstance(self.weighting, list) else [fitting.before_goal(self.weighting)]
-        if any(isinstance(one, ThresholdGoal) for one in weightings):
+        if any(goal_of(one) for one in weightings):
             raise InvalidParameter("a list of weightings must hold prices: give a goal by itself.")
         hidden = _HIDDEN if self.hidden is None else self.hidden
         hidden = hidden if isinstance(hidden, list) else [hidden]
