@@ -166,7 +166,7 @@ class Capacity(ThresholdGoal):
         try:
             return int(number), (per or None) if per in ("", *PERIODS) else int(per)
         except ValueError:
-            allowed = "capacity must be a number of alarms, such as 200, 20/day, 100/week or 5/1000"
+            allowed = "capacity must be a whole number of alarms, such as 200, 20/day, 100/week or 5/1000"
             raise InvalidParameter(f"{allowed}: got {text!r}.", parameter="capacity") from None
 
     def __repr__(self) -> str:
