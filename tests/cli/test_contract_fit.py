@@ -13,7 +13,7 @@ from crcen import cli
 LABELS = {2: ["no", "yes"], 3: ["fine", "worn", "broken"]}
 READ = {"--separator": ",", "--encoding": "utf-8", "--decimal": ".", "--quote": '"', "--missing": "b=-200"}
 READ |= {"--dates": "day-first", "--skip-rows": 0, "--rename-duplicates": None}
-NOT_FOR_TEXT = {"--query": "select 1", "--table": "t", "--sheet": "1"}
+NOT_FOR_TEXT = {"--query": "select 1", "--table": "t", "--sheet": "1", "--missing": "nothing=1"}
 PRICES = {"--budget": 5, "--cost-ratio": 5, "--alpha": 2, "--lam": 0.8}
 PRICES |= {"--capacity": 30, "--recall": 0.7, "--precision": 0.3}
 RENAMED = {"--groups": "--clusters", "--category": "--categorical"}

@@ -51,7 +51,7 @@ def home(request, tmp_path_factory):
 SHARES = {2: "0.2", 3: "fine=0.4,worn=0.3,broken=0.3"}
 READ = ("--separator", ",", "--encoding", "utf-8", "--decimal", ".", "--quote", '"', "--missing", "b=-200")
 READ += ("--dates", "day-first", "--skip-rows", "0", "--rename-duplicates")
-NOT_FOR_TEXT = {"--query": "select 1", "--table": "t", "--sheet": "1"}
+NOT_FOR_TEXT = {"--query": "select 1", "--table": "t", "--sheet": "1", "--missing": "nothing=1"}
 PRICES = [("--budget", "5"), ("--cost-ratio", "5"), ("--alpha", "1"), ("--lam", ".5")]
 OPTIONS = {
     "predict": {
@@ -175,7 +175,8 @@ def test_every_option_gives_the_same_keys(run, found, home, name):
         assert "two classes" in err or "must be left out" in err, (options, err)
         assert "costs=" not in err
     for option, value in NOT_FOR_TEXT.items():
-        assert (code := run(name, (option, value)))[0] == 1, code
+        code, _, err = run(name, (option, value))
+        assert (code, option in err) == (1, True), err
     params = typer.main.get_command(cli.app).commands[name].params
     registered = {name for one in params if one.param_type_name == "option" for name in one.opts} - {"--help"}
     used = {word for part in (*both, *binary, *several, READ) for word in part if word.startswith("--")}
@@ -370,7 +371,7 @@ def test_compare_prints_the_verdict_first_and_continues(answer, printed, crcen_c
     assert crcen_command(*call, "--state", tmp_path / "s.json")[0] == (found["verdict"] == "undecided")
 
 
-def test_every_option_of_compare_and_declare(crcen_command, home, tmp_path):
+def test_every_option_of_compare_declare_certify_and_verify(crcen_command, home, tmp_path):
     folder, k = home
     weights = ",".join(f"{label}={w}" for label, w in zip(LABELS[k], (1, 3, 6), strict=False))
     calls = [(), READ, ("--target", "state"), ("--confidence", ".9"), ("--groups", "region"), ("--balanced",)]
@@ -398,3 +399,18 @@ def test_every_option_of_compare_and_declare(crcen_command, home, tmp_path):
     more = ("--confidence", ".9", "--description", tmp_path / "about.toml", "--target", "state", "--json")
     code, out, err = crcen_command(*required, *more, "--out", tmp_path / "d.toml")
     assert (code, "key equation" in out) == (0, True), err
+    written = ("--out", tmp_path / "c.html", "--json-out", tmp_path / "c.json")
+    certify = ("certify", tmp_path / "d.toml", folder / "test.csv", "--model", folder / "m.crcen", *written)
+    verify = ("verify", tmp_path / "c.json", "--data", folder / "test.csv")
+    for command in (certify, verify):
+        for option in NOT_FOR_TEXT.items():
+            code, _, err = crcen_command(*command, *option)
+            assert (code, option[0] in err) == (1, True), err
+        code, _, err = crcen_command(*command, *READ)
+        assert (code in (0, 3), err) == (True, "")
+    # Options that the test of certificates gives.
+    signed = ("--groups", "--sign", "--again", "--model", "--public-key", "--declaration", "--page")
+    for name, words in {"declare": (*required, *more, "--out"), "certify": certify, "verify": verify}.items():
+        params = typer.main.get_command(cli.app).commands[name].params
+        registered = {name for one in params if one.param_type_name == "option" for name in one.opts}
+        assert registered <= {*map(str, words), *READ, *NOT_FOR_TEXT, *signed, "--json", "--help"}, name

@@ -93,6 +93,7 @@ def test_three_classes_are_fitted_by_two_workers_of_which_one_runs_out_of_memory
     weights, files, storage = {"none": 1, "event": 5, "high": 2}, sorted(tmp_path.glob("*.parquet")), tmp_path / "kept"
     # A busy machine may let a worker wait longer than the timeout: it is then started again once more.
     kept = grouped(checkpoint_rows=1000, storage=storage, worker_timeout=40, max_failures=10)
+    kept |= {"cpus_per_worker": 1, "features": list(events.feature_names)}
     with one_worker(storage, "starved") as starved:
         model = crcen.fit_ray(files, "kind", weights, workers=2, **settings, **kept)
     assert starved.exists()

@@ -320,17 +320,6 @@ def test_what_an_option_may_be(options, sentence):
         ReadOptions(**options)
 
 
-@pytest.mark.parametrize("command", ["look", "split", "fit", "predict", "evaluate", "report", "monitor"])
-@pytest.mark.parametrize("option", [("--sheet", "May"), ("--table", "rows"), ("--missing", "nothing=1")])
-def test_every_command_refuses_options_that_a_table_has_no_use_for(command, option, small, crcen_command):
-    folder, model = small
-    before = [model] if command in ("predict", "evaluate", "report", "monitor") else []
-    after = ["--target", "y"] if command in ("fit", "split", "look") else []
-    after += ["--out", folder / "o.csv"] if command in ("predict", "fit", "report") else []
-    code, _, said = crcen_command(command, *before, folder / "a.csv", *after, *option)
-    assert (code, said.startswith(f"crcen: {option[0]} ")) == (1, True)
-
-
 @pytest.fixture(scope="module")
 def small(tmp_path_factory, one_thread):
     """A folder with a table whose numbers have gaps written as -200, and a model that knows so."""

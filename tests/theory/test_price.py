@@ -274,7 +274,7 @@ def test_ends_stay_and_nothing_warns(price):
 
 def test_all_names_of_one_price_agree():
     q = np.array([[0.1, 0.5], [0.7, 0.99]])
-    for weighting in (0.8, Lam(0.8), CostRatio(4), Budget(4), resolve(Alpha(1), 20, 80)):
+    for weighting in (0.8, Lam(0.8), CostRatio(4), Budget(4), resolve(Alpha(1), 20, 80), [1, 4], {0: 1, 1: 4}):
         np.testing.assert_allclose(posterior(q, weighting), q / (q + 4 * (1 - q)), rtol=1e-13)
     for plain in (None, 0.5):
         np.testing.assert_allclose(posterior(q, plain), q, rtol=1e-15)
@@ -283,8 +283,10 @@ def test_all_names_of_one_price_agree():
         with pytest.raises(InvalidInput, match=r"must lie in \[0, 1\]"):
             function([1.1], None)
     p = np.random.default_rng(0).dirichlet(np.ones(4), 500)
-    price = Price(np.array([1.0, 5.0, 12.0, 40.0]), np.ones(4))
-    assert price.posterior(price.weighted(p)) == pytest.approx(p, abs=1e-14)
+    for price in (Price(np.array([1.0, 5.0, 12.0, 40.0]), np.ones(4)), np.array([1.0, 5.0, 12.0, 40.0])):
+        assert posterior(weighted_probability(p, price), price) == pytest.approx(p, abs=1e-14)
+        with pytest.raises(InvalidInput, match="a column for each of 4 classes"):
+            posterior([0.5], price)
 
 
 def test_sigmoid():

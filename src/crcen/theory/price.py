@@ -264,14 +264,14 @@ class Price(Shown):
     def posterior(self, q: ArrayLike) -> Array:
         """Natural probabilities p_k ∝ q_k / w_k of weighted ones, (n, K), or (n,) of the positive class."""
         weighted = check_probabilities(q, "q")
-        if weighted.ndim == 1:
+        if weighted.ndim == 1 and self.positive is not None:
             return np.asarray(weighted / (weighted + self.cost_ratio * (1.0 - weighted)))
         return _normalised(self._check_columns(weighted) / self.weights)
 
     def weighted(self, p: ArrayLike) -> Array:
         """Weighted probabilities q_k ∝ w_k p_k of natural ones, (n, K), or (n,) of the positive class."""
         natural = check_probabilities(p, "p")
-        if natural.ndim == 1:
+        if natural.ndim == 1 and self.positive is not None:
             return np.asarray(self.cost_ratio * natural / (self.cost_ratio * natural + (1.0 - natural)))
         return _normalised(self._check_columns(natural) * self.weights)
 
@@ -609,24 +609,34 @@ def posterior(q: ArrayLike, weighting: WeightingLike) -> Array:
 
     Parameters
     ----------
-    q : array of any shape, or (n, K) with a `Price` of K > 2 classes
+    q : array of any shape, or (n, K) with a weighting of K > 2 classes
         Weighted probabilities of the positive class, in [0, 1], or of every class.
-    weighting : Price, Lam, CostRatio, Budget, float or None
+    weighting : Price, Lam, CostRatio, Budget, float, class weights or None
         The weighting q was trained under; an unresolved α needs class counts first.
     """
-    if isinstance(weighting, Price) and weighting.positive is None:
-        return weighting.posterior(q)
-    cost, weighted = cost_ratio_of(weighting), check_probabilities(q, "q")
+    price = _by_class(weighting)
+    if isinstance(price, Price) and price.positive is None:
+        return price.posterior(q)
+    cost, weighted = cost_ratio_of(price), check_probabilities(q, "q")
     # Odds divided by c without a logarithm: nothing overflows, and 0 and 1 are exact.
     return np.asarray(weighted / (weighted + cost * (1.0 - weighted)), dtype=np.float64)[()]
 
 
 def weighted_probability(p: ArrayLike, weighting: WeightingLike) -> Array:
     """Output of a right network under a weighting if the natural posterior is p: the inverse of `posterior`."""
-    if isinstance(weighting, Price) and weighting.positive is None:
-        return weighting.weighted(p)
-    cost, natural = cost_ratio_of(weighting), check_probabilities(p, "p")
+    price = _by_class(weighting)
+    if isinstance(price, Price) and price.positive is None:
+        return price.weighted(p)
+    cost, natural = cost_ratio_of(price), check_probabilities(p, "p")
     return np.asarray(cost * natural / (cost * natural + (1.0 - natural)), dtype=np.float64)[()]
+
+
+def _by_class(weighting: WeightingLike) -> WeightingLike:
+    """A price of class weights, which need no counts; any other weighting as it is."""
+    values = np.array(weighting) if isinstance(weighting, list | tuple) else weighting
+    if isinstance(values, Mapping) or (isinstance(values, np.ndarray) and values.ndim == 1):
+        return resolve(weighting, counts=np.ones(len(values)))
+    return weighting
 
 
 def sigmoid(logits: ArrayLike) -> Array:
