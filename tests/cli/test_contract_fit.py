@@ -60,7 +60,8 @@ def options_of(command):
 
 
 KEYS = {
-    "look": "columns data duplicates identifiers labels leaks notes placeholders rows sentinels shares suspects target",
+    "look": "clusters columns data duplicates identifiers labels leaks notes placeholders rows sentinels shares "
+    "suspects target",
     "split": "duplicates how stratified target test train",
     "fit": "classes columns columns_read columns_used data dropped duplicates goal identifiers key_equation "
     "leaderboard leaks learner n_encoded network networks notes onnx out_of_fold path price report rows seconds "
@@ -91,11 +92,19 @@ def rejected(call, command, base, options, said):
         assert said.get(name, name) in err
 
 
-def test_look(call, same_keys):
+def test_look(call, same_keys, home):
     base = {"--target": "y"}
     single = {"--positive": None, "--drop": "b", "--keep": "id", "--categorical": "b", "--audited": "e"}
+    single["--clusters"] = "who"
     for options in ({}, base, *(base | {name: value} for name, value in single.items() if value), base | READ):
-        same_keys("look", options)
+        found = same_keys("look", options)["clusters"]
+        assert (found is None) == ("--clusters" not in options)
+    rows = table(home[1])
+    by_class = rows.groupby("who")["y"].nunique()
+    found = same_keys("look", base | {"--clusters": "who"})["clusters"]
+    assert (found["number"], found["largest"]) == (len(by_class), rows["who"].value_counts().max())
+    assert found["mixed"] == (by_class > 1).sum()
+    assert {one["label"]: one["clusters"] for one in found["labels"]} == dict(rows.groupby("y")["who"].nunique())
     wrong = NOT_FOR_TEXT | {"--category": "b", "--positive": "nothing"}
     rejected(call, "look", base, wrong, RENAMED)
     rejected(call, "look", {}, {"--audited": "e"}, {})

@@ -3,6 +3,7 @@
 import json
 import tomllib
 
+import jsonschema
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,6 +11,7 @@ import typer
 
 import crcen
 from crcen import cli
+from crcen.report.page import certificate_schema
 
 LABELS = {2: ["no", "yes"], 3: ["fine", "worn", "broken"]}
 COSTS = {2: ";no;yes\nno;0;1\nyes;8;0\n", 3: ";fine;worn;broken;look\nfine;0;1;1;.3\nworn;5;0;1;.3\nbroken;9;9;0;.3\n"}
@@ -104,7 +106,7 @@ OPTIONS = {
             (), ("--drift", ".5", "--power", ".9", "--level", ".01"), ("--recall-bound", ".2", "--confidence", ".9"),
             ("--cost-width", "200"), ("--recall-bound", ".2", "--audit-rule", "uniform", "--seed", "1"),
             ("--weighting", "{weights}"), ("--costs", "{home}/costs.csv"), ("--prevalence", "{shares}"),
-            ("--balanced",),
+            ("--balanced",), ("--clusters", "patient"),
         ],
         "binary": PRICES,
     },
@@ -129,7 +131,7 @@ KEYS = {
     "monitor": "data call is_alarm rows labelled held price decided alarm_share expected expected_in_training unlike "
     "drift_alarms labels false_alarm_rate declared notes state page",
     "plan": "data rows price goals power level confidence labels labels_by_goal audits audits_by_class uncertainty "
-    "sentences",
+    "clusters sentences",
 }
 
 
@@ -296,6 +298,40 @@ def test_plans_are_numbers_or_say_that_none_suffices(found):
     assert "no number of labels suffices" in none["sentences"][0]
     assert found("plan", ("--recall-bound", 0.3))["audits"] > 0
     assert found("plan", ("--recall-bound", 0.999))["audits"] is None
+
+
+def test_copies_of_rows_count_as_one_cluster(answer, home, tmp_path):
+    """Each row four times gives the bounds and p-values of the rows once with --clusters, and narrower ones without."""
+    folder, k = home
+    model, once = folder / "m.crcen", pd.read_csv(folder / "test.csv").assign(case=np.arange(600))
+    once.to_csv(tmp_path / "1.csv", index=False)
+    pd.concat([once] * 4).to_csv(tmp_path / "4.csv", index=False)
+    of = "[yes]" if k == 2 else "[broken]"
+    texts = (f"recall{of} >= 0.3", f"precision{of} >= 0.2", "cost per row <= 3", "key equation", "groups")
+    required = ["--groups", "region", *(part for text in texts for part in ("--require", text))]
+    numbers, widths, needed = [], [], []
+    for n, by in ((1, ()), (4, ("--clusters", "case")), (4, ())):
+        rows, place = tmp_path / f"{n}.csv", tmp_path / f"{len(needed)}"
+        declared = answer("declare", model, *required, "--rows", rows, *by, "--out", f"{place}.toml")
+        how = ("--model", model, "--out", f"{place}.html", "--json-out", f"{place}.json", *by)
+        certified = answer("certify", f"{place}.toml", rows, *how, codes=[0, 3])
+        jsonschema.validate(certified, certificate_schema())
+        assert certified["data"]["clusters"] == ({"column": "case", "number": 600} if by else None)
+        assert answer("verify", f"{place}.json", "--data", rows, "--declaration", f"{place}.toml")["valid"]
+        parts = [part for one in certified["criteria"][:3] for part in (one, *one["groups"])]
+        widths.append([one["interval"]["high"] - one["interval"]["low"] for one in parts])
+        compared = answer("compare", model, folder / "other.crcen", rows, *by, "--groups", "region")
+        saved = [*compared["saving_per_1000"].values(), *compared["classes"][0]["recall"]["difference"].values()]
+        judged = answer("evaluate", model, rows, *by, "--resamples", 0)["cost_per_1000"].values()
+        numbers.append([*saved, *judged, *(one[name] for one in parts for name in ("bound", "p_value_pass"))])
+        planned = answer("plan", model, rows, *by, "--drift", 0.8, "--cost-width", 900)["labels_by_goal"].values()
+        planned = [number or 0 for one in planned for number in one.values()]
+        needed.append([*(one.get("labels_needed", 0) for one in declared["criteria"]), *planned])
+    np.testing.assert_allclose(numbers[1], numbers[0], rtol=0.02, atol=0.02)
+    np.testing.assert_allclose(widths[1], widths[0], rtol=0.02)
+    np.testing.assert_allclose(np.divide(widths[2], widths[0]), 0.5, atol=0.1)
+    np.testing.assert_allclose(needed[1], np.multiply(needed[0], 4), rtol=0.15)
+    np.testing.assert_allclose(needed[2], needed[0], rtol=0.02)
 
 
 def test_several_models_side_by_side(home, printed, refusal, tmp_path):

@@ -215,6 +215,6 @@ def test_models_are_compared_at_one_price_on_new_rows(mixed_table, model_file, t
 
 
 def test_rows_that_repeat_like_an_identifier_are_pointed_out():
-    frame, stated = scored(1000, 3), "assume independent rows: give one row of each patient_id"
+    frame, stated = scored(1000, 3), "assume independent rows: use --clusters patient_id"
     for own, is_stated in ((frame, False), (frame.assign(patient_id=np.repeat(np.arange(200), 5)), True)):
         assert any(stated in note for note in compared(own).content["notes"]) == is_stated

@@ -169,7 +169,7 @@ add_command(
         "target": option(str, "Column with the label: columns that determine it by themselves are named."),
         "old_category": _OLD_CATEGORY,
     },
-    "data columns audit_probability read",
+    "data columns clusters audit_probability read",
 )
 add_command(
     "split data.csv --target fraud | split visits.parquet --target readmitted --clusters patient --test 0.3",
@@ -292,7 +292,7 @@ add_command(
         "level": option(float, "Level of the test of drift.", default=0.05),
         "confidence": option(float, "Of the bound on recall and of the interval.", default=0.95),
     },
-    "model data audit_rule random_state price weighting prevalence read",
+    "model data audit_rule random_state price weighting prevalence clusters read",
 )
 add_command(
     "monitor model.crcen today.csv --state watch.json | "
@@ -327,7 +327,7 @@ _add_evidence(
         "confidence": option(float, "One minus the probability of any wrong verdict.", default=0.95),
         "description": option(Path, "TOML or JSON file with purpose, population, limitations and responsible."),
     },
-    "model target read",
+    "model target clusters read",
 )
 _add_evidence(
     "certify declaration.toml test.csv --model model.crcen --out certificate.html --json-out certificate.json "
@@ -341,6 +341,7 @@ _add_evidence(
         "json_out": option(Path, "The JSON file to write.", default=Path("certificate.json")),
         "sign": option(Path, "Ed25519 private key, of `crcen keygen`."),
         "again": option(bool, "Certify on the same rows once more; the certificate states it."),
+        "clusters": option(str, "Column of rows that belong together: the declared one, which is the default."),
     },
     "data read",
     exit_code=lambda result: 3 if result.verdict == "fail" else 0,
@@ -380,7 +381,7 @@ _add_evidence(
         "confidence": option(float, "One minus the probability of ever naming the wrong model.", default=0.95),
         "state": option(Path, "JSON file that carries the comparison from call to call until it is decided."),
     },
-    "target price weighting audit_probability read",
+    "target price weighting clusters audit_probability read",
 )
 add_command(
     "serve model.crcen --port 8000 | "

@@ -30,7 +30,7 @@ from crcen.commands.scoring import Judging, ScoredTable
 from crcen.report.page import certificate_page
 from crcen.tables.fingerprint import RowDigest
 from crcen.theory.criteria import TESTS, Criterion, ScoredClasses, judge_criteria, labels_needed, parse_criteria
-from crcen.theory.intervals import wilson
+from crcen.theory.intervals import share_interval
 from crcen.theory.limits import fitted_model_noise
 from crcen.theory.rows import ShownInOneLine
 
@@ -61,6 +61,11 @@ class Declaration(ShownInOneLine):
     content: Values
     criteria: tuple[Criterion, ...]  # in the order in which they were stated
 
+    @property
+    def clusters(self) -> str | None:
+        """Column of rows that belong together, if one was declared."""
+        return self.content["clusters"] or None
+
     def to_dict(self) -> Values:
         """Plain values, ready for JSON."""
         return {"path": str(self.path), "digest": self.digest, **self.content}
@@ -74,6 +79,7 @@ class Declaration(ShownInOneLine):
             lines.append(f"  {one['criterion']:<28} {needed} ({one['plan']})")
         fixed = f"{rows['number']:,} rows of {rows['file']}" if rows["are_declared"] else "any rows are accepted"
         groups = f"groups: {listed(self.content['groups'])}; " if self.content["groups"] else ""
+        groups += f"clusters: {self.clusters}; " if self.clusters else ""
         lines += [f"{groups}confidence {self.content['confidence']:g}; {fixed}", *note_lines(rows["notes"])]
         empty = [name for name in FIELDS if not self.content["description"][name]]
         lines += [f"Empty fields: {listed(empty)}."] if empty else []
@@ -88,7 +94,8 @@ def _versions() -> dict[str, str]:
 def _score(judging: Judging, *, labelled: bool) -> tuple[ScoredTable, RowDigest]:
     """Rows of a table that are new to the model, and their digest; labels are read only if ``labelled``."""
     columns = inputs.input_columns(judging.model) or [one for one in judging.source.columns if one != judging.target]
-    digest = RowDigest(list(dict.fromkeys([*columns, *judging.groups])), judging.target if labelled else None)
+    named = dict.fromkeys([*columns, *judging.groups, *judging.roles.values()])
+    digest = RowDigest(list(named), judging.target if labelled else None)
     found = judging.score(reads_labels=labelled, recognises=True, digest=digest)
     what = "certificate" if labelled else "declaration"
     found.watch.reject_training_rows(f"a {what} needs rows that are new to the model")
@@ -100,6 +107,7 @@ def _scored_classes(judging: Judging, found: ScoredTable) -> ScoredClasses:
     model, costs, price = judging.model, own_costs(judging.model), judging.model.weighting_
     if price.positive is None:
         price = replace(price, costs=costs)
+    name = judging.roles.get("clusters")
     return ScoredClasses(
         labels=model.classes_.tolist(),
         p=found.p,
@@ -109,6 +117,7 @@ def _scored_classes(judging: Judging, found: ScoredTable) -> ScoredClasses:
         trained=model.weighting_,
         y=found.y,
         groups={name: inputs.group_values(found.frame[name]) for name in judging.groups},
+        clusters=None if name is None else inputs.cluster_numbers(found.frame[name]),
         error=getattr(model, "training_error_", None),
         noise=fitted_model_noise(np.ones(len(found.p)), price, getattr(model, "profile_", None)),
     )
@@ -121,6 +130,7 @@ def declare(
     *,
     out: str | Path,
     groups: str | Sequence[str] = (),
+    clusters: str | None = None,
     confidence: float = 0.95,
     rows: Data = None,
     target: str | None = None,
@@ -140,6 +150,8 @@ def declare(
         The TOML file to write.
     groups : str or sequence of str, optional
         Columns whose values are groups: criteria must also hold in each group.
+    clusters : str, optional
+        Column of rows that belong together, such as a patient: the tests allow for dependence within it.
     confidence : float, default=0.95
         One minus the probability of any wrong pass, and of any wrong fail.
     rows : data frame, str or Path, optional
@@ -169,7 +181,8 @@ def declare(
     scored, rows_content = None, {"are_declared": False, "sha256": "", "file": "", "number": 0, "notes": [_ANY_ROWS]}
     if rows is not None:
         source = inputs.source_of(rows, read, fitted)
-        judging = Judging.of(fitted, source, read, target=target if target in source.columns else None, groups=names)
+        own: Values = {"target": target if target in source.columns else None, "groups": names}
+        judging = Judging.of(fitted, source, read, **own, roles={"clusters": clusters})
         found, digest = _score(judging, labelled=False)
         n_labels = int(found.frame[target].notna().sum()) if judging.target else 0
         note = f"the file contained {n_labels:,} values of {target}, so that labels were available at this time"
@@ -193,6 +206,7 @@ def declare(
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "confidence": float(confidence),
         "groups": names,
+        "clusters": clusters or "",
         "target": target,
         "classes": json_value(classes),
         "positive": "" if price.positive is None else json_value(classes[price.positive]),
@@ -330,6 +344,7 @@ def certify(
     data: Data,
     *,
     model: str | Path,
+    clusters: str | None = None,
     out: str | Path | None = None,
     json_out: str | Path | None = None,
     sign: str | Path | None = None,
@@ -348,6 +363,8 @@ def certify(
         The declared rows with the label of every row.
     model : str or Path
         File of the declared model.
+    clusters : str, optional
+        Column of rows that belong together; must be the declared one, which is the default.
     out, json_out : str or Path, optional
         The printable HTML page and the JSON file to write.
     sign : str or Path, optional
@@ -363,8 +380,10 @@ def certify(
     digest, stated = file_digest(model), declared.content["model"]
     both = f"its digest is {digest[:12]}…, declared was {stated['sha256'][:12]}…."
     require_input(digest == stated["sha256"], f"{model} is not the declared model {stated['file']}: {both}")
-    named = {name: declared.content[name] for name in ("target", "groups")}
-    judging = Judging.of(model, data, read, needs_target=True, **named)
+    named, column = {name: declared.content[name] for name in ("target", "groups")}, declared.clusters
+    other = f"clusters must be the declared column, {column or 'none'}: got {clusters}; declare again to change it."
+    require_input(clusters in (None, column), other, "clusters")
+    judging = Judging.of(model, data, read, needs_target=True, **named, roles={"clusters": column})
     found, rows = _score(judging, labelled=True)
     n_missing = int((~found.is_labelled).sum())
     lacking = f"{n_missing:,} rows of {judging.source.name} have no value of {judging.target}."
@@ -423,7 +442,12 @@ def _content(
 ) -> Values:
     """Test the criteria; all fields of a certificate but digest and signature."""
     stated, scored, recognition = declared.content, _scored_classes(judging, found), found.watch.recognition()
-    price, independent = scored.price, found.dependent_rows("give one row of each")
+    price, independent = scored.price, found.dependent_rows("declare with --clusters")
+    together = None
+    if scored.clusters is not None:
+        together = {"column": judging.roles["clusters"], "number": len(np.unique(scored.clusters))}
+        named = "{number:,} clusters of {column}".format(**together)
+        independent = [f"tests allow for rows that depend on each other in {named}"]
 
     def differences(false_alarm_rate: float) -> tuple[str, ...] | None:
         if getattr(judging.model, "profile_", None) is None:
@@ -477,6 +501,7 @@ def _content(
             "file": Path(judging.source.name).name,
             "rows": len(scored.y),
             "target": stated["target"],
+            "clusters": together,
             "positive": None if price.positive is None else json_value(scored.labels[price.positive]),
             "classes": [
                 {"label": json_value(label), "rows": int(row.sum())}
@@ -503,8 +528,8 @@ def _calibration(scored: ScoredClasses) -> list[Values]:
         order = np.argsort(scored.p[:, k], kind="stable")
         bins = []
         for part in np.array_split(order, min(_BINS, len(order))):
-            share = float((scored.y[part] == k).mean())
-            low, high = map(float, wilson(share, len(part)))
+            related = None if scored.clusters is None else scored.clusters[part]
+            share, low, high = share_interval(scored.y[part] == k, clusters=related)
             predicted = float(scored.p[part, k].mean())
             bins.append({"rows": len(part), "predicted": predicted, "observed": share, "low": low, "high": high})
         found.append({"label": json_value(scored.labels[k]), "bins": bins})

@@ -18,7 +18,15 @@ from crcen._support.text import listed
 from crcen._support.values import Values, json_value, label_key, plain_label, rest_of
 from crcen.commands import inputs
 from crcen.commands.inputs import Data, FittedModel, Label, Source, check, require, require_input
-from crcen.commands.results import Sequences, model_digest, note_lines, read_state, state_lock, write_state
+from crcen.commands.results import (
+    Sequences,
+    cluster_means,
+    model_digest,
+    note_lines,
+    read_state,
+    state_lock,
+    write_state,
+)
 from crcen.commands.rules import CostsLike, RowRule, Weighting, own_costs, plain_price
 from crcen.commands.scoring import Judging
 from crcen.tables.fingerprint import RowDigest
@@ -28,9 +36,11 @@ from crcen.theory.rows import Array, Bools, Estimator, Index, ShownInOneLine
 from crcen.theory.selective import label_selection
 from crcen.theory.sequential import ConfidenceSequence
 
-_STATE = ("crcen comparison", 5)  # format and version
+_STATE = ("crcen comparison", 6)  # format and version
+_SUMS = ("totals", "paid", "shares", "changes")
 _MOST_GROUPS, _SHOWN_ROWS, _FEWEST_REPEATED = 20, 20, 20
 _MISSING_P = 0.001  # labels are missing depending on the score
+_SHARES = ("recall", "false")  # tests of shares of a class
 _VERDICTS = {1: "new", -1: "old", 0: "undecided"}
 
 
@@ -61,6 +71,7 @@ class _Rows(NamedTuple):
     weights: Array
     used: Bools  # rows with a label; all rows of audited labels
     groups: dict[str, NDArray[np.object_]]
+    clusters: Index | None  # rows that count as one
     least_audit: float
     digest: str
     notes: list[str]
@@ -75,6 +86,7 @@ class _Evidence:
     models: tuple[Estimator, Estimator]
     rule: RowRule
     confidence: float
+    clusters: str | None = None
     rows: int = 0
     least_audit: float | None = None  # of the first rows
     tests: Sequences = field(default_factory=Sequences)
@@ -86,6 +98,8 @@ class _Evidence:
         self.actions: list[Label] = json_value(list(self.rule.names))
         n_actions = self.costs.shape[1]
         self.totals = np.zeros((2, *self.costs.shape))  # weights of rows by model, class and decision
+        self.paid = np.zeros(2)  # costs by model
+        self.shares = np.zeros((2, len(self.costs), 2))  # rows found and false alarms by class and model
         self.changes = np.zeros((2, n_actions, n_actions))  # rows and their saving by old and new decision
 
     @property
@@ -97,13 +111,14 @@ class _Evidence:
             "class list": [str(label) for label in self.models[0].classes_.tolist()],
             "price": self.costs.tolist(),
             "confidence": float(self.confidence),
+            "cluster column": self.clusters,
         }
 
     def state(self) -> Values:
         """Plain values that `take` reads."""
         kept = {name: getattr(self, name) for name in ("rows", "least_audit", "batches", "decided_after")}
-        sums = {"totals": self.totals.tolist(), "changes": self.changes.tolist(), "tests": self.tests.state()}
-        return {**self.identity, **kept, **sums}
+        sums = {name: getattr(self, name).tolist() for name in _SUMS}
+        return {**self.identity, **kept, **sums, "tests": self.tests.state()}
 
     def take(self, state: str | Path) -> None:
         """Continue from a file."""
@@ -113,7 +128,7 @@ class _Evidence:
             require_input(content.pop(name) == value, other)
         content["tests"] = Sequences.from_state(content["tests"])
         # Programs that store JSON may write 1.0 as 1, and integers would not take fractions of weights.
-        sums = {name: np.array(content[name], dtype=np.float64) for name in ("totals", "changes")}
+        sums = {name: np.array(content[name], dtype=np.float64) for name in _SUMS}
         vars(self).update(content | sums)
 
     @property
@@ -135,24 +150,33 @@ class _Evidence:
             require_input(n_values <= _MOST_GROUPS, many, "groups")
         self.least_audit, reach = least, float(np.ptp(self.costs, axis=1).max()) / least
         y, old, new, weights = rows.y[use], rows.old[use], rows.new[use], rows.weights[use]
-        known = y >= 0
-        difference = np.where(known, (self.costs[y, old] - self.costs[y, new]) * weights, 0.0)
+        known, related = y >= 0, None if rows.clusters is None else rows.clusters[use]
+        costs = [np.where(known, self.costs[y, decided] * weights, 0.0) for decided in (old, new)]
+        difference = costs[0] - costs[1]
+
+        def put(test: str, values: Array, among: Bools, end: float = 1.0) -> None:
+            self.tests.put(test, values[among], -end, end, None if related is None else related[among])
+
         self.batches.append(rows.digest)
         self.rows += len(y)
-        self.tests.put("cost", difference, -reach, reach)
+        every = np.ones(len(y), dtype=np.bool_)
+        put("cost", difference, every, reach)
         for total, decided in zip(self.totals, (old, new), strict=True):
             np.add.at(total, (y[known], decided[known]), weights[known])
+        self.paid += [cluster_means(one, related).sum() for one in costs]
         np.add.at(self.changes[0], (old, new), 1.0)
         np.add.at(self.changes[1], (old, new), difference)
         for k in range(len(self.costs)):
-            own = (new == k).astype(np.float64) - (old == k)
-            self.tests.put(f"recall {k}", own[known & (y == k)], -1.0, 1.0)
-            self.tests.put(f"false {k}", own[known & (y != k)], -1.0, 1.0)
+            both = [(decided == k).astype(np.float64) for decided in (old, new)]
+            for i, among in enumerate((known & (y == k), known & (y != k))):
+                put(f"{_SHARES[i]} {k}", both[1] - both[0], among)
+                own = None if related is None else related[among]
+                self.shares[i, k] += [cluster_means(one[among], own).sum() for one in both]
         for column, cells in rows.groups.items():
             values = cells[use]
             for value in dict.fromkeys(values):
                 key = json.dumps([column, value], ensure_ascii=False)
-                self.tests.put(key, difference[values == value], -reach, reach)
+                put(key, difference, values == value, reach)
         many = "groups must have few values: all calls together have too many."
         require_input(len(self.groups) <= 10 * _MOST_GROUPS, many, "groups")
 
@@ -174,9 +198,10 @@ class ModelComparison(ShownInOneLine):
         answer = f"The {self.verdict} model, {one.get(self.verdict)}, is cheaper at the price"
         if self.verdict == "undecided":
             answer = "Undecided: neither model is shown to be cheaper at the price"
+        together = "" if one["clusters"] is None else f" in {one['clusters']:,} clusters, each counted as one row"
         lines = [
             f"{answer}: the new one saves {saving.value:.4g} per 1,000 rows ({100 * one['confidence']:g} % confidence "
-            f"sequence {saving.low:.4g} to {saving.high:.4g}), {one['rows']:,} rows.",
+            f"sequence {saving.low:.4g} to {saving.high:.4g}), {one['rows']:,} rows{together}.",
             f"  cost per 1,000 rows   old {_text(cost['old'])}, new {_text(cost['new'])}",
         ]
         for row in one["classes"]:
@@ -196,7 +221,7 @@ class ModelComparison(ShownInOneLine):
             value, low, high = map(_text, group["saving_per_1000"].values())
             lines.append(
                 f"  {group['column']} = {group['group']}: {group['verdict']}, saving per 1,000 rows {value} "
-                f"({low} to {high}), {group['rows']:,} rows"
+                f"({low} to {high}), {group['rows']:,} {'rows' if one['clusters'] is None else 'clusters'}"
             )
         return "\n".join([*lines, *note_lines(one["notes"])])
 
@@ -218,6 +243,7 @@ def compare_models(
     probability_new: str | Sequence[str] | None = None,
     positive: Label | None = None,
     groups: str | Sequence[str] = (),
+    clusters: str | None = None,
     audit_probability: str | None = None,
     confidence: float = 0.95,
     state: str | Path | None = None,
@@ -239,6 +265,9 @@ def compare_models(
         With these columns: the positive class; by default 1 of 0 and 1.
     groups : str or sequence of str, optional
         Columns whose values are groups.
+    clusters : str, optional
+        Column of rows that belong together, such as a patient: the mean of a cluster counts as one row, and all rows of
+        a cluster must be in one call.
     audit_probability : str, optional
         Column with the probability that a row was checked; rows without a label then count as unknown.
     confidence : float, default=0.95
@@ -271,12 +300,13 @@ def compare_models(
         named = {"old": old, "new": new}
         shown = tuple(Path(one).name if isinstance(one, str | Path) else side for side, one in named.items())
         digests = tuple(map(model_digest, models))
-    is_stated, roles = weighting is not None or costs is not None, {"audit_probability": audit_probability}
+    is_stated = weighting is not None or costs is not None
+    roles = {"audit_probability": audit_probability, "clusters": clusters}
     named_columns: Values = {"target": target, "needs_target": True, "groups": groups, "roles": roles}
     judging = Judging.of(models[0], source, read, weighting, costs, needs_price=True, **named_columns)
     inputs.target_of(judging.target, models[1], judging.source)
     _check_alike(*models, is_stated=is_stated)
-    evidence = _Evidence(shown, digests, models, judging.rule, confidence)
+    evidence = _Evidence(shown, digests, models, judging.rule, confidence, clusters)
     with state_lock(state):
         if state is not None and Path(state).exists():
             evidence.take(state)
@@ -354,7 +384,9 @@ def _rows(judging: Judging, new_model: Estimator) -> _Rows:
     for one in (found, other):
         one.watch.reject_training_rows("a comparison needs rows that neither model was trained on")
     y, frame, known, e = found.y, found.frame, found.is_labelled, found.audit_probabilities
-    notes = [*found.watch.notes, *source.notes, *found.dependent_rows("give one row of each")]
+    related = judging.roles.get("clusters")
+    together = None if related is None else inputs.cluster_numbers(frame[related])
+    notes = found.notes
     require_input(known.any(), f"{source.name} has no row with a value of {target}.")
     old, new = (np.asarray(price.decide(p), dtype=np.int64) for p in (found.p, other.p))
     weights, used, least = np.ones(len(y)), known, 1.0
@@ -371,7 +403,7 @@ def _rows(judging: Judging, new_model: Estimator) -> _Rows:
             raise InvalidInput(f"{biased}; {named}", parameter="audit_probability")
         notes.append(f"{n_missing:,} rows without a value of {target} were left out")
     by_group = {name: np.where(frame[name].notna(), frame[name].astype(str), "missing") for name in groups}
-    return _Rows(y, old, new, weights, used, by_group, least, digest.rows, notes)
+    return _Rows(y, old, new, weights, used, by_group, together, least, digest.rows, notes)
 
 
 def _result(evidence: _Evidence, notes: list[str], rows: _Rows | None) -> ModelComparison:
@@ -379,7 +411,7 @@ def _result(evidence: _Evidence, notes: list[str], rows: _Rows | None) -> ModelC
     alpha = 1.0 - evidence.confidence
     verdict = _VERDICTS[cost.decides(alpha)]
     saving = Interval(cost.mean, *cost.interval(alpha)).scaled(1000.0)
-    mean_cost = (evidence.totals * costs).sum(axis=(1, 2)) / evidence.rows * 1000.0
+    mean_cost = evidence.paid / cost.n_values * 1000.0
     changed = [
         {"old": actions[i], "new": actions[j], "rows": int(evidence.changes[0, i, j]), "saving": saved}
         for (i, j), saved in np.ndenumerate(evidence.changes[1])
@@ -406,6 +438,7 @@ def _result(evidence: _Evidence, notes: list[str], rows: _Rows | None) -> ModelC
         "old": evidence.names[0],
         "new": evidence.names[1],
         "rows": evidence.rows,
+        "clusters": None if evidence.clusters is None else cost.n_values,
         "confidence": evidence.confidence,
         "saving_per_1000": saving.to_dict(),
         "cost_per_1000": {"old": json_value(mean_cost[0]), "new": json_value(mean_cost[1])},
@@ -414,8 +447,8 @@ def _result(evidence: _Evidence, notes: list[str], rows: _Rows | None) -> ModelC
             {
                 "label": actions[k],
                 "rows": float(evidence.totals[0][k].sum()),
-                "recall": _class_figures(evidence, "recall", k, alpha),
-                "false_alarm_share": _class_figures(evidence, "false", k, alpha),
+                "recall": _class_figures(evidence, 0, k, alpha),
+                "false_alarm_share": _class_figures(evidence, 1, k, alpha),
             }
             for k in evidence.rule.watched
         ],
@@ -429,13 +462,13 @@ def _result(evidence: _Evidence, notes: list[str], rows: _Rows | None) -> ModelC
     return ModelComparison(verdict, saving, content)
 
 
-def _class_figures(evidence: _Evidence, name: str, k: int, alpha: float) -> Values:
+def _class_figures(evidence: _Evidence, i: int, k: int, alpha: float) -> Values:
     """Recall, or share of other rows decided for the class, of both models and their difference."""
+    test, ends = evidence.tests[f"{_SHARES[i]} {k}"], (math.nan, math.nan)
     own = np.arange(evidence.totals.shape[1]) == k
-    tables = evidence.totals[:, own if name == "recall" else ~own]
+    tables = evidence.totals[:, ~own if i else own]
     with np.errstate(invalid="ignore"):
         old, new = tables[:, :, k].sum(axis=1) / tables.sum(axis=(1, 2))
-    test, ends = evidence.tests[f"{name} {k}"], (math.nan, math.nan)
     if test.n_values and evidence.least_audit == 1.0:  # shares of unequally weighted rows have no such interval
-        ends = test.interval(alpha)
+        ends, (old, new) = test.interval(alpha), evidence.shares[i, k] / test.n_values
     return {"old": json_value(old), "new": json_value(new), "difference": Interval(float(new - old), *ends).to_dict()}

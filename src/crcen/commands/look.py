@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from crcen import InvalidInput, TableClassifier
 from crcen._support.progress import busy, logged
 from crcen._support.text import listed, plural
-from crcen._support.values import attributes, json_value
+from crcen._support.values import Values, attributes, json_value
 from crcen.commands import inputs
 from crcen.commands.inputs import MOST_CLASSES, Data, Label, Source, require, require_input
 from crcen.tables.cells import ColumnCells, TableCells, placeholder_words, sentinels
@@ -79,6 +79,8 @@ class TableLook(ShownInOneLine):
     placeholders: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     signs: Signs = field(default_factory=Signs)  # with a target
     shares: Mapping[Label, Interval] = field(default_factory=dict)  # of labels among all rows, by audit probabilities
+    # Column, number, largest number of rows, and with a target clusters of several classes, and of each class.
+    clusters: Values | None = None
 
     def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""
@@ -93,7 +95,7 @@ class TableLook(ShownInOneLine):
             },
             **attributes(self, "placeholders"),
             **self.signs.to_dict(),
-            **attributes(self, "shares notes"),
+            **attributes(self, "clusters shares notes"),
         }
 
     def __str__(self) -> str:
@@ -112,6 +114,12 @@ class TableLook(ShownInOneLine):
         if self.shares:
             shown = listed((f"{label} {share}" for label, share in self.shares.items()), most=6)
             lines += ["", f"Estimated shares among all rows, by audit probabilities: {shown}"]
+        if self.clusters is not None:
+            own = f"Clusters of {self.clusters['column']}: {self.clusters['number']:,} of up to "
+            own += plural(self.clusters["largest"], "row")
+            by_label = listed((f"{one['label']} in {one['clusters']:,}" for one in self.clusters["labels"]), most=6)
+            mixed = f"; {by_label}; {self.clusters['mixed']:,} with rows of several classes" if by_label else ""
+            lines += ["", f"{own}{mixed}"]
         lines += [f"Note: {note}." for note in self.notes]
         is_plain = self.signs.duplicates.is_coarse and self.signs.duplicates.label is None
         return "\n".join([*lines, *(inputs.duplicate_lines(self.signs.duplicates) if is_plain else [])])
@@ -134,6 +142,7 @@ def inspect_table(
     drop: str | Sequence[str] = (),
     keep: Sequence[str] = (),
     categorical: Sequence[str] = (),
+    clusters: str | None = None,
     audit_probability: str | None = None,
     random_state: int = 0,
     read: ReadOptions | None = None,
@@ -149,6 +158,8 @@ def inspect_table(
         Column with the labels; with it, columns that nearly separate the classes by themselves are named.
     positive : label, optional
         The one to find; without it the target may have up to fifty, and each is compared with the rest.
+    clusters : str, optional
+        Column of rows that belong together, such as a patient; no input.
     audit_probability : str, optional
         Column with the probability that a row was chosen for a label. Shares and areas are then weighted by
         1 / probability, and rows without a label are unlabelled, not negative.
@@ -157,10 +168,12 @@ def inspect_table(
     """
     source = inputs.source_of(data, read)
     with busy("looking at the table", visible=bool(verbose)):
-        rows = _rows(source, target, positive, audit_probability)
+        rows = _rows(source, target, positive, audit_probability, clusters)
         reasons = dict.fromkeys([drop] if isinstance(drop, str) else drop, "asked for")
         if audit_probability is not None:
             reasons |= {audit_probability: "states how rows were chosen for a label"}
+        if clusters is not None:
+            reasons |= {clusters: "keeps rows of a cluster together"}
         reader = TableClassifier(drop=reasons, keep=keep, categorical=categorical, random_state=random_state)
         every = table = TableCells(rows.frame)
         if len(every) > _MOST_DESCRIBED:
@@ -179,6 +192,7 @@ def inspect_table(
         columns = _columns(reader, table, every, areas)
         if rows.numbers is not None:
             signs = find_signs(reader.columns_, every, rows.numbers, list(rows.counts), reader.dropped_)
+    related = None if clusters is None else _clusters(clusters, rows)
     notes, named = [*rows.notes, *signs.notes], {name for one in signs.leaks for name in one.columns}
     suspects = [one.name for one in columns if one.is_suspect and one.name not in named]
     if suspects:
@@ -197,9 +211,24 @@ def inspect_table(
     if words:
         shown = listed(f'{name} "{word}" ({n:,})' for name, found in words.items() for word, n in found.items())
         notes.append(f"words that may stand for a missing value: {shown}")
-    return TableLook(
-        source.name, len(rows.frame), columns, target, rows.counts, tuple(notes), odd, words, signs, rows.shares
-    )
+    found = (tuple(notes), odd, words, signs, rows.shares, related)
+    return TableLook(source.name, len(rows.frame), columns, target, rows.counts, *found)
+
+
+def _clusters(name: str, rows: "_Rows") -> Values:
+    """Clusters in numbers; a class in few of them is noted."""
+    numbers = inputs.cluster_numbers(rows.frame[name])
+    found: Values = {"column": name, "number": int(numbers.max()) + 1, "largest": int(np.bincount(numbers).max())}
+    if rows.numbers is None:
+        return {**found, "mixed": None, "labels": []}
+    which, label = np.divmod(np.unique(numbers * len(rows.counts) + rows.numbers), len(rows.counts))
+    by_label = dict(zip(rows.counts, np.bincount(label, minlength=len(rows.counts)).tolist(), strict=True))
+    few = [f"{label} ({n})" for label, n in by_label.items() if n < FEWEST_POSITIVES <= rows.counts[label]]
+    if few:
+        wider = "the interval of recall is wider than the number of rows suggests"
+        rows.notes.append(f"fewer than {FEWEST_POSITIVES} clusters of {name} with rows of {listed(few)}: {wider}")
+    labels = [{"label": json_value(label), "clusters": n} for label, n in by_label.items()]
+    return {**found, "mixed": int((np.bincount(which) > 1).sum()), "labels": labels}
 
 
 def _placeholders(
@@ -240,11 +269,13 @@ class _Rows(NamedTuple):
     shares: Mapping[Label, Interval] = {}
 
 
-def _rows(source: Source, target: str | None, positive: Label | None, audited: str | None) -> _Rows:
+def _rows(
+    source: Source, target: str | None, positive: Label | None, audited: str | None, clusters: str | None
+) -> _Rows:
     other = f"audit_probability= needs target=, another column: got {target!r}."
     require(audited is None or target not in (None, audited), other, "audit_probability", "target")
     require(positive is None or target is not None, "positive= needs target=, its column.", "positive", "target")
-    inputs.role_columns(source, None, {"audit_probability": audited})
+    inputs.role_columns(source, target, {"audit_probability": audited, "clusters": clusters})
     frame, notes = source.numbered(), source.notes
     if target is None:
         require_input(len(frame), f"{source.name} has no rows.")

@@ -35,7 +35,7 @@ from crcen.theory.intervals import UNKNOWN, Interval, normal_interval
 from crcen.theory.limits import FALSE_ALARM_RATE, WATCHED_COLUMNS_PART
 from crcen.theory.metrics import ExpectedShares, expected_shares
 from crcen.theory.price import sigmoid
-from crcen.theory.rows import Array, Index, ShownInOneLine
+from crcen.theory.rows import Array, Bools, Index, ShownInOneLine
 from crcen.theory.sequential import ConfidenceSequence
 
 _STATE = ("crcen watch", 6)  # format and version
@@ -282,16 +282,22 @@ def monitor_table(
     check("false_alarm_rate", rate, is_share(rate), "lie between 0 and 1")
     inputs.check_outputs({"state": state, "page": page}, model, data, declaration, costs)
     stated = None if declaration is None else declaration_of_model(declaration, model)
+    if stated is not None:
+        other = f"clusters must be the declared column, {stated.clusters or 'none'}, with declaration=: got {clusters}."
+        require(clusters in (None, stated.clusters), other, "clusters", "declaration")
+        clusters = stated.clusters
     roles = {"weight": weight, "clusters": clusters, "cohort": cohort, "audit_probability": audit_probability}
-    wrong = ", ".join(name for name, value in {"delay": delay, **roles}.items() if value is not None)
-    alone = f"declaration must be left out with {wrong}: declared criteria need independent rows that all have labels."
+    others = {"delay": delay, **roles, "clusters": None}
+    wrong = ", ".join(name for name, value in others.items() if value is not None)
+    alone = f"declaration must be left out with {wrong}: declared criteria need equal rows that all have labels."
     require(stated is None or not wrong, alone, "declaration")
     judging = Judging.of(model, data, read, weighting, costs, target=target, roles=roles, needs_price=True)
     fitted, source, rule = judging.model, judging.source, judging.rule
     if stated is not None and judging.target is not None:
         judging.groups.extend(inputs.group_columns(stated.content["groups"], source, judging.target))
-    no_labels = f"{' and '.join(judging.roles)} must go with labels: {source.name} has no target column."
-    require(judging.target is not None or not judging.roles, no_labels, *judging.roles)
+    of_labels = [name for name in judging.roles if name != "clusters"]  # by which columns are compared too
+    no_labels = f"{' and '.join(of_labels)} must go with labels: {source.name} has no target column."
+    require(judging.target is not None or not of_labels, no_labels, *of_labels)
     begin = partial(MonitorState.of, state, fitted, float(rate), delay, cohort, now)
     begin()  # before the rows are scored, so that a wrong state is reported at once
     scored = judging.score(verbose, keeps_hashes=True)
@@ -321,7 +327,8 @@ def monitor_table(
             own_rule = rule_of(fitted, source, None, None)
             criteria = DeclaredWatch.from_state(stated, np.asarray(own_rule.costs.costs), kept.declared)
             texts = {name: scored.frame[name].iloc[rows].map(str).to_numpy(dtype=object) for name in judging.groups}
-            criteria.add(scored.y[rows], own_rule.decide(scored.p)[0][rows], texts)
+            related = None if clusters is None else inputs.cluster_numbers(scored.frame[clusters].iloc[rows])
+            criteria.add(scored.y[rows], own_rule.decide(scored.p)[0][rows], texts, related)
             declared = tuple(criteria.results(len(unlike), len(kept.monitor.alarms)))
             kept.declared = criteria.state()
         readings = kept.monitor.history[None]
@@ -454,8 +461,15 @@ class DeclaredWatch:
         tests = {text: groups.state() for text, groups in self.tests.items()}
         return {"digest": self.declared.digest, "tests": tests, "broken": self.broken}
 
-    def add(self, y: Index, actions: Index, groups: Mapping[str, NDArray[np.object_]]) -> None:
-        """Add labelled rows with their decisions and groups."""
+    def add(
+        self, y: Index, actions: Index, groups: Mapping[str, NDArray[np.object_]], clusters: Index | None = None
+    ) -> None:
+        """Add labelled rows with their decisions and groups; rows of a cluster count as one."""
+
+        def put(tests: Sequences, key: str, part: Bools) -> None:
+            low, high = ends
+            tests.put(key, values[part], low, high, None if clusters is None else clusters[part])
+
         for one in self.declared.criteria:
             if not one.has_threshold:
                 continue
@@ -465,13 +479,13 @@ class DeclaredWatch:
             else:
                 among = (y if one.metric == "recall" else actions) == one.column
             tests = self.tests.setdefault(one.text, Sequences())
-            tests.put(_ALL, values[among], *ends)
+            put(tests, _ALL, among)
             for column, names in groups.items():
                 for name in dict.fromkeys(names):
                     key = f"{column} = {name}"
                     if key not in tests and sum(other.startswith(f"{column} = ") for other in tests) >= _MOST_GROUPS:
                         key = f"{column} = {_OTHERS}"
-                    tests.put(key, values[among & (names == name)], *ends)
+                    put(tests, key, among & (names == name))
             self._judge(one, tests)
 
     def _judge(self, one: Criterion, tests: Mapping[str, ConfidenceSequence]) -> None:

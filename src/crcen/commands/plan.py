@@ -2,20 +2,23 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from crcen import InvalidParameter, ReadOptions
 from crcen._support.progress import logged
+from crcen._support.values import Values
+from crcen.commands import inputs
 from crcen.commands.inputs import Data, FittedModel, Label, check, require
 from crcen.commands.results import Result
 from crcen.commands.rules import AUDIT_RULES, ClassShares, CostsLike, Prevalence, RowRule, Weighting
 from crcen.commands.scoring import Judging
 from crcen.theory import criteria
-from crcen.theory.intervals import LEVEL
+from crcen.theory.intervals import LEVEL, design_effect
 from crcen.theory.metrics import expected_shares
-from crcen.theory.residual_test import TrainingError
+from crcen.theory.residual_test import TrainingError, clustered_variance, residual_values, variance_of
 from crcen.theory.rows import Array, Index
 from crcen.theory.selective import audit_scores
 
@@ -29,7 +32,7 @@ class TablePlan(Result):
 
     keys = (
         "data rows=n_rows price=rule goals power level confidence labels=n_labels labels_by_goal=labels "
-        "audits=n_audits audits_by_class=audits uncertainty sentences"
+        "audits=n_audits audits_by_class=audits uncertainty clusters sentences"
     )
     data: str
     n_rows: int
@@ -38,9 +41,10 @@ class TablePlan(Result):
     power: float
     level: float  # of the test of drift
     confidence: float  # of the bound on recall
-    labels: dict[str, dict[Label | None, float]]  # rows drawn at random, by goal and class
+    labels: dict[str, dict[Label | None, float]]  # rows drawn at random (in clusters, if named), by goal and class
     audits: dict[Label, float]  # of rows without an alarm for the bound on recall, by class
     uncertainty: dict[Label, float]  # the model's own error in log-odds
+    clusters: Values | None = None  # column, number, rows of each on average, and whether effects are estimated
 
     @property
     def n_labels(self) -> float:
@@ -74,12 +78,18 @@ class TablePlan(Result):
                 if goal == "drift" and label is not None:
                     error = f"since the model's own error is {self.uncertainty[label]:.2g} log-odds"
                     why = f"{error}; more training rows are needed"
-                enough = f"{n:,.0f} labelled rows, drawn at random, show it{power}"
+                drawn = "drawn at random"
+                if self.clusters is not None and math.isfinite(n):
+                    drawn = f"in {math.ceil(n / self.clusters['rows']):,} clusters drawn at random"
+                enough = f"{n:,.0f} labelled rows, {drawn}, show it{power}"
                 found.append(f"{what}: {enough if math.isfinite(n) else f'no number of labels suffices, {why}'}")
         for label, n in self.audits.items():
             enough = f"{n:,.0f} audits of rows without an alarm (crcen predict --audit {n:.0f})"
             enough = enough if math.isfinite(n) else f"no number of audits suffices, {none}"
             found.append(f"a recall{whose[label]} of at least {self.goals['recall_bound']:g}: {enough}")
+        if self.clusters is not None:
+            known = "by the labels here" if self.clusters["estimated"] else "as if they were alike, without labels"
+            found.append(f"rows of the same {self.clusters['column']} count as fewer, {known}")
         return found
 
 
@@ -98,6 +108,7 @@ def plan_table(
     weighting: Weighting = None,
     costs: CostsLike = None,
     prevalence: Prevalence = None,
+    clusters: str | None = None,
     random_state: int = 0,
     read: ReadOptions | None = None,
     verbose: int = 0,
@@ -120,6 +131,9 @@ def plan_table(
         Probability of reaching the goal; level of the test of drift; confidence of the bound and of the interval.
     audit_rule, random_state : "neyman" or "uniform", and int
         How audits are drawn, as in `crcen.predict_table`; seed of their simulation.
+    clusters : str, optional
+        Column of rows that belong together, such as a patient: more labels are needed then, by the design effect of the
+        labels here, if there are any, otherwise as if rows of a cluster were alike.
     """
     require(audit_rule in AUDIT_RULES, f"audit_rule must be neyman or uniform: got {audit_rule!r}.", "audit_rule")
     asked = {"drift": drift, "recall_bound": recall_bound, "cost_width": cost_width}
@@ -135,10 +149,11 @@ def plan_table(
     for name, value in {**goals, "power": power, "level": level, "confidence": confidence}.items():
         most, allowed = (math.inf, "be above 0") if name in ("drift", "cost_width") else (1.0, "lie between 0 and 1")
         check(name, value, 0.0 < value < most, allowed)
-    judging = Judging.of(model, data, read, weighting, costs, needs_price=True)
+    judging = Judging.of(model, data, read, weighting, costs, needs_price=True, roles={"clusters": clusters})
     fitted, rule = judging.model, judging.rule
-    p = judging.score(verbose, reads_labels=False).p
-    shares = ClassShares.of(prevalence, fitted, p)
+    scored = judging.score(verbose, reads_labels=clusters is not None)
+    p, together = scored.p, scored.frame.get(clusters or "")
+    shares = ClassShares.of(prevalence, fitted, p, together)
     p = p if shares is None else shares.moved(p)
     actions, _ = rule.decide(p)
     weights, sigma = fitted.weighting_.weights, {k: _uncertainty(fitted, p, k) for k in rule.watched}
@@ -167,6 +182,16 @@ def plan_table(
         width = goals["cost_width"] / 1000.0
         enough = criteria.labels_for_cost_width(p, actions, rule.costs.costs, width, level=confidence)
         labels["cost_width"] = {None: enough}
+    drawn: Values | None = None
+    if together is not None:
+        numbers, known = inputs.cluster_numbers(together), scored.is_labelled
+        n_clusters, has_labels = len(np.unique(numbers)), len(np.unique(scored.y[known])) > 1
+        drawn = {"column": clusters, "number": n_clusters, "rows": len(p) / n_clusters, "estimated": has_labels}
+        rows = (scored.y[known], p[known], actions[known]) if has_labels else None
+        effect = partial(_effect, rows, numbers[known] if has_labels else numbers, weights, rule)
+        for goal, by_label in labels.items():
+            for label, n in by_label.items():
+                by_label[label] = math.ceil(n * effect(goal, label)) if math.isfinite(n) else n
     return TablePlan(
         data=judging.source.name,
         n_rows=len(p),
@@ -178,7 +203,31 @@ def plan_table(
         labels=labels,
         audits=audits,
         uncertainty={rule.labels[k]: error for k, error in sigma.items()},
+        clusters=drawn,
     )
+
+
+def _effect(
+    rows: tuple[Index, Array, Index] | None,
+    clusters: Index,
+    weights: Array,
+    rule: RowRule,
+    goal: str,
+    label: Label | None,
+) -> float:
+    """How many more labels rows in clusters need, by their labels, probabilities and decisions if labels are known."""
+    if rows is None:
+        return design_effect(np.ones(len(clusters)), np.ones(len(clusters)), clusters)
+    y, p, actions = rows
+    if label is None:
+        return design_effect(np.asarray(rule.costs.costs)[y, actions], np.ones(len(y)), clusters)
+    k = rule.labels.index(label)
+    if goal == "recall_bound":
+        own = y == k
+        return design_effect((actions[own] == k).astype(np.float64), np.ones(int(own.sum())), clusters[own])
+    values = residual_values(p, weights, k)
+    alone = variance_of(values, p)
+    return clustered_variance(values[np.arange(len(y)), y], alone, clusters)[0] / alone if alone > 0.0 else 1.0
 
 
 def _for_recall(p: Array, actions: Index, k: int, bound: float, **chances: float) -> float:

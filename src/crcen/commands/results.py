@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from crcen import InvalidInput, TableClassifier
 from crcen._support.files import exclusive_lock, write_atomic
@@ -17,7 +16,7 @@ from crcen._support.values import Values, attributes
 from crcen.commands.inputs import FittedModel
 from crcen.decisions.monitor import state_digest
 from crcen.files.payload import pack
-from crcen.theory.rows import Estimator, ShownInOneLine
+from crcen.theory.rows import Array, Estimator, Index, ShownInOneLine
 from crcen.theory.sequential import ConfidenceSequence
 
 
@@ -106,12 +105,20 @@ def model_digest(model: FittedModel) -> str:
     return hashlib.sha256(b"".join(pack([type(inner).__name__, names, weights, numbers]))).hexdigest()
 
 
+def cluster_means(values: Array, clusters: Index | None) -> Array:
+    """The mean of each cluster; the values without clusters."""
+    if clusters is None:
+        return values
+    _, which, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
+    return np.asarray(np.bincount(which.ravel(), values, len(sizes)) / sizes)
+
+
 class Sequences(dict[str, ConfidenceSequence]):
     """Confidence sequences of means by name, which a state keeps between calls."""
 
-    def put(self, name: str, values: ArrayLike, low: float, high: float) -> None:
-        """Add values to the sequence of a name; a new one has this range."""
-        self[name] = self.get(name, ConfidenceSequence(low, high)).add(values)
+    def put(self, name: str, values: Array, low: float, high: float, clusters: Index | None = None) -> None:
+        """Add values to the sequence of a name, the mean of each cluster as one; a new one has this range."""
+        self[name] = self.get(name, ConfidenceSequence(low, high)).add(cluster_means(values, clusters))
 
     def state(self) -> Values:
         """Range, values and counts of each sequence."""

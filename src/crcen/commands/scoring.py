@@ -381,7 +381,7 @@ def _repeating_column(model: FittedModel, chunks: list[pd.DataFrame], ignored: s
         return None
     name = getattr(model, "clusters_name_", None)
     if name in chunks[0].columns:
-        return str(name)
+        return str(name) if chunks[0][name].duplicated().any() else None
     frame = pd.concat(chunks, join="inner") if len(chunks) > 1 else chunks[0]
     kinds = {str(one): "number" if frame[one].dtype.kind in "iuf" else "text" for one in frame.columns}
     others = (one for one in kinds if one not in ignored)

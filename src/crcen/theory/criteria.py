@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +18,8 @@ from crcen.theory.intervals import LEVEL, UNKNOWN, Interval
 from crcen.theory.key_equation import judge_equations
 from crcen.theory.limits import DRIFT_SCALE
 from crcen.theory.price import Price
-from crcen.theory.residual_test import TrainingError, holm, residual_values, variance_of
-from crcen.theory.rows import Array, Bools, Index, p_text
+from crcen.theory.residual_test import TrainingError, holm, residual_effect, residual_values, variance_of
+from crcen.theory.rows import Array, Bools, Clusters, Index, p_text
 from crcen.theory.selective import audit_probabilities, betting_bound
 
 Differences = Callable[[float], "tuple[str, ...] | None"]
@@ -122,6 +123,7 @@ class ScoredClasses:
     trained: Price  # of the key equation
     y: Index = field(default_factory=lambda: np.empty(0, np.int64))  # class numbers; empty before labels are known
     groups: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)  # the group of each row, by column
+    clusters: Clusters | None = None  # rows that may depend on each other
     error: TrainingError | None = None  # uncertainty of the model as measured
     noise: float | None = None  # factor on variances if it was not measured
 
@@ -135,7 +137,9 @@ class ScoredClasses:
 
     def of(self, part: Bools) -> "ScoredClasses":
         """Some of the rows, without labels and groups."""
-        return replace(self, p=self.p[part], actions=self.actions[part], y=np.empty(0, np.int64), groups={})
+        related = None if self.clusters is None else self.clusters[part]
+        bare = replace(self, y=np.empty(0, np.int64), groups={}, clusters=related)
+        return replace(bare, p=self.p[part], actions=self.actions[part])
 
     @property
     def reference(self) -> int:
@@ -250,39 +254,48 @@ def _nested(outcomes: Sequence[Outcome]) -> tuple[Outcome, ...]:
 def _measured(one: Criterion, rows: ScoredClasses, part: Bools, confidence: float) -> Outcome:
     """The test of a criterion on some rows, before Holm's adjustment."""
     y, actions, one_sided = rows.y[part], rows.actions[part], 2.0 * confidence - 1.0
+    related = None if rows.clusters is None else rows.clusters[part]
     if one.metric in ("recall", "precision"):
         among = (y if one.metric == "recall" else actions) == one.column
-        hits, size = int((among & (y == actions)).sum()), int(among.sum())
-        low, high = (float(end) for end in intervals.clopper_pearson(hits, size, one_sided))
+        right = (y == actions)[among]
+        hits, size = int(right.sum()), len(right)
+        # Rows of clusters count as fewer ones (Korn and Graubard 1998).
+        own = None if related is None else related[among]
+        effect = intervals.design_effect(right.astype(np.float64), np.ones(size), own)
+        k, n = hits / effect, size / effect
+        low, high = (float(end) for end in intervals.clopper_pearson(k, n, one_sided))
         estimate = hits / size if size else math.nan
-        interval = Interval(estimate, *(float(end) for end in intervals.clopper_pearson(hits, size, confidence)))
-        p_pass = intervals.share_p_value(hits, size, one.threshold)
-        p_fail = intervals.share_p_value(size - hits, size, 1.0 - one.threshold)
+        interval = Interval(estimate, *(float(end) for end in intervals.clopper_pearson(k, n, confidence)))
+        p_pass = intervals.share_p_value(k, n, one.threshold)
+        p_fail = intervals.share_p_value(n - k, n, 1.0 - one.threshold)
         return Outcome(one, size, estimate, (low, high), interval, hits, p_pass, p_fail)
     if one.metric == "cost":
         if not len(y):
             return Outcome(one, 0, p_pass=1.0, p_fail=1.0)
-        bound = intervals.cost_interval(y, actions, rows.costs, level=one_sided).scaled(one.per)
-        interval = intervals.cost_interval(y, actions, rows.costs, level=confidence).scaled(one.per)
-        p_pass = intervals.cost_p_value(y, actions, rows.costs, one.threshold)
-        p_fail = intervals.cost_p_value(y, actions, -rows.costs, -one.threshold)
+        paid = (y, actions, rows.costs, None, related)
+        bound = intervals.cost_interval(*paid, level=one_sided).scaled(one.per)
+        interval = intervals.cost_interval(*paid, level=confidence).scaled(one.per)
+        p_pass = intervals.cost_p_value(y, actions, rows.costs, one.threshold, related)
+        p_fail = intervals.cost_p_value(y, actions, -rows.costs, -one.threshold, related)
         return Outcome(one, len(y), interval.value, (bound.low, bound.high), interval, 0, p_pass, p_fail)
     if one.metric == "key equation":
         if len(np.unique(y)) < 2:
             return Outcome(one, len(y), detail="rows of one class only cannot be tested")
         p = rows.p[part]
-        found = judge_equations(y, p, rows.trained, rows.labels, noise=rows.noise, error=rows.error)
+        how: dict[str, Any] = {"noise": rows.noise, "error": rows.error, "clusters": related}
+        found = judge_equations(y, p, rows.trained, rows.labels, **how)
         if found.z_reason:
             return Outcome(one, len(y), detail=found.z_reason)
-        drifts = (p, rows.trained.weights, rows.reference, len(y))
+        effect = residual_effect(y, p, np.ones(len(y)), related)
+        drifts = (p, rows.trained.weights, rows.reference, len(y) / effect)
         least = smallest_drift(*drifts, level=1.0 - confidence, uncertainty=rows.uncertainty)
         label = rows.labels[rows.reference]
         detail = f"a drift of {least:.2g} in the log-odds of {label} would be found with a probability of 80 %"
         return Outcome(one, len(y), found.residual, p_fail=found.p_value, detail=detail)
     if one.metric == "groups":
         scored = (rows.groups, rows.y, rows.p, rows.price, rows.trained)
-        noise = rows.noise or 1.0
-        columns = compare_groups(*scored, labels=rows.labels, noise=noise, error_rate=1.0 - confidence)
+        how = {"labels": rows.labels, "noise": rows.noise or 1.0, "clusters": related}
+        columns = compare_groups(*scored, **how, error_rate=1.0 - confidence)
         values = [test.p_value for column in columns for test in column.tests if not math.isnan(test.p_value)]
         if not values:
             return Outcome(one, len(y), detail="no group has enough rows")
@@ -329,7 +342,18 @@ def _claim(test: Outcome, n_tests: int) -> str:
 
 
 def labels_needed(one: Criterion, rows: ScoredClasses, confidence: float, *, power: float = 0.8) -> tuple[float, str]:
-    """Labelled rows with which a criterion passes with this power if probabilities are right, and why; inf if none."""
+    """Labelled rows with which a criterion passes with this power if probabilities are right, and why; inf if none.
+
+    Rows of a cluster count as one, since their labels are not known to differ.
+    """
+    needed, why = _independent_labels(one, rows, confidence, power)
+    if rows.clusters is None or not math.isfinite(needed):
+        return needed, why
+    effect = intervals.design_effect(np.ones(len(rows.p)), np.ones(len(rows.p)), rows.clusters)
+    return needed * effect, f"{why}, and rows of a cluster are alike"
+
+
+def _independent_labels(one: Criterion, rows: ScoredClasses, confidence: float, power: float) -> tuple[float, str]:
     p, actions = rows.p, rows.actions
     if one.metric in ("recall", "precision"):
         own = actions == one.column

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import betaincinv, chdtri, expit, logit
+from scipy.special import betainc, betaincinv, chdtri, expit, logit
 
 from crcen._support.lazy import optimize, stats
 from crcen._support.values import json_value
@@ -102,8 +102,8 @@ def share_interval(
 
 
 def share_p_value(count: float, size: float, bound: float) -> float:
-    """Exact one-sided p-value of "the share is at most `bound`": P(Bin(size, bound) ≥ count)."""
-    return float(stats.binom.sf(math.ceil(count - 1e-9) - 1, math.floor(size + 1e-9), bound)) if size > 0.0 else 1.0
+    """Exact one-sided p-value of "the share is at most `bound`": P(Bin(size, bound) ≥ count); rows may be effective."""
+    return float(betainc(count, size - count + 1.0, bound)) if count > 0.0 else 1.0
 
 
 def auc_interval(
@@ -178,11 +178,11 @@ def cost_interval(
     return Interval(value, max(low, float(paid.min())), min(high, float(paid.max())))
 
 
-def cost_p_value(y: Index, actions: Index, costs: Array, bound: float) -> float:
+def cost_p_value(y: Index, actions: Index, costs: Array, bound: float, clusters: Clusters | None = None) -> float:
     """One-sided p-value of "the mean cost of a row is at least `bound`", from the upper limits of `cost_interval`."""
     if not len(y):
         return 1.0
-    cells = _cells(y, actions, costs, np.ones(len(y)), None)
+    cells = _cells(y, actions, costs, np.ones(len(y)), clusters)
     if cells[0] >= bound:
         return 1.0
 
