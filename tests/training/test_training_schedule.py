@@ -235,7 +235,7 @@ def test_full_batch_networks_are_cut_and_recorded_at_their_end(settings, epochs)
 
 # Folds of 86 and 87 rows, which both fill three batches.
 FOLDS = [np.flatnonzero(np.arange(130) % 3 != fold) for fold in range(3)]
-ROUNDING = {"rtol": 2e-4, "atol": 2e-5}  # float32 sums in another order, as of stacks in other company
+ROUNDING = {"rtol": 2e-4, "atol": 2e-5}  # float32 sums in another order, as in other stacks
 
 
 def labels(jobs):

@@ -231,7 +231,7 @@ def _by_class(texts: list[str], allowed: str) -> dict[str, float]:
 _WEIGHTS = "balanced, none, or what a mistake on each class is worth: fine=1,worn=5,broken=40; may be repeated."
 _COSTS = "Table of costs: a row for each true class, a column for each decision; other columns are actions."
 _DATA = "Text, Parquet or Excel files; a folder, pattern or URL; or a database, such as sqlite:///file.db."
-_RULES = "uniform: equal probabilities; neyman: larger where a label says more."
+_RULES = "uniform: equal probabilities; neyman: larger where a label is more informative."
 _SHARES = "Share of positives here if it differs from training, auto to estimate it, or CLASS=SHARE,..."
 _MISSING = "-200,999 or COLUMN=-1"
 _price, _goal, _reading, _by_classes = (
@@ -252,29 +252,29 @@ _SETS: dict[str, dict[str, Named]] = {
     # A price of two classes.
     "price": {
         "budget": _price(float, "False alarms that one more catch may cost."),
-        "cost_ratio": _price(float, "What a miss costs, in false alarms: the same number."),
+        "cost_ratio": _price(float, "Cost of a miss in false alarms, the same number as --budget."),
         "alpha": _price(float, "Cost ratio over negatives per positive; 1 is balanced."),
         "lam": _price(float, "Weight of a positive row, between 0 and 1."),
-        "balanced": _price(bool, "Both classes weigh the same."),
+        "balanced": _price(bool, "Equal total weight of both classes."),
     },
     # A goal of two classes, and its guarantee.
     "goal": {name: _goal_option(kind, "Instead of a price") for name, kind in GOALS.items()},
     "guarantee": {"confidence": _goal(float, f"Guarantee {_GUARANTEE} with this probability.")},
     "weighting": {"weighting": _by_classes(list[str], _WEIGHTS), "costs": _by_classes(Path, _COSTS)},
     "columns": {
-        "positive": option(str, "The value to find: default the rarer one of two, and every class of more."),
+        "positive": option(str, "The positive value; default the rarer of two, and none of more."),
         "drop": option(list[str], "Column to leave out; may be repeated."),
         "keep": option(list[str], "Column to use although it looks like an identifier."),
         "categorical": option(list[str], "Column of categories although it holds numbers; may be repeated."),
     },
     # The fields of `crcen.ReadOptions`.
     "read": {
-        "query": _reading(str, "Query that gives the table, of a database.", metavar="SQL"),
-        "table": _reading(str, "Table to read, of a database.", metavar="NAME"),
+        "query": _reading(str, "Query of a database.", metavar="SQL"),
+        "table": _reading(str, "Table of a database.", metavar="NAME"),
         "sheet": _reading(str, "Sheet of a workbook, by name or number; default the first visible one."),
         "skip_rows": _reading(int, "Rows above the column names; default detected."),
-        "separator": _reading(str, "Between values: a character, tab, space or fixed; default detected."),
-        "encoding": _reading(str, "Of a text file, such as windows-1252; default detected."),
+        "separator": _reading(str, "Separator: a character, tab, space or fixed; default detected."),
+        "encoding": _reading(str, "Encoding of a text file, such as windows-1252; default detected."),
         "decimal": _reading(str, "Decimal mark, a point or a comma; default detected."),
         "quote": _reading(str, 'Quotation mark, or none; default ".'),
         "missing": _reading(list[str], "Values that stand for a missing cell; may be repeated.", metavar=_MISSING),
@@ -288,16 +288,16 @@ _PRICES = {"budget": "Budget", "cost_ratio": "CostRatio", "alpha": "Alpha", "lam
 _SINGLE: dict[str, Named] = {
     "model": argument(Path, "File that `crcen fit` wrote."),
     "data": argument(list[str], _DATA, "DATA"),
-    "random_state": option(int, "Seed of everything that is random.", "--seed", default=0, min=0, max=2**32 - 1),
+    "random_state": option(int, "Random seed.", "--seed", default=0, min=0, max=2**32 - 1),
     "audit_rule": option(choice("neyman", "uniform"), _RULES, default="neyman"),
     "target": option(str, "Column with the label; default that of training."),
     "review": _goal_option(Review, "Price"),
-    "cost_column": _price(str, "Column with what a miss of that row costs."),
+    "cost_column": _price(str, "Column with the cost of a miss of each row."),
     "alarm_cost": _price(float, "What a false alarm costs, in the unit of --cost-column."),
     "prevalence": option(str, _SHARES, metavar="SHARE|auto", parser=_prevalence),
-    "weight": option(str, "Column that says how much each row counts, as survey weights do."),
+    "weight": option(str, "Column of sample weights, such as survey weights."),
     "clusters": option(str, "Column of rows that belong together, such as a patient: tests allow for it."),
-    "audit_probability": option(str, "Column with the probability of a row to get a label.", "--audited"),
+    "audit_probability": option(str, "Column with the probability that a row was chosen for a label.", "--audited"),
     "groups": option(list[str], "Column whose values are groups to compare; may be repeated."),
 }
 

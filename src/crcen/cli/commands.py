@@ -163,10 +163,10 @@ def _reproduce(**given: Any) -> Listing:
 
 add_command(
     "look data.csv --target fraud",
-    "Look at a table before a fit: kinds, gaps, ids, leaks, and what would be done with each column.",
+    "Summarise a table before a fit: types, missing values, identifiers, leaks, and the use of each column.",
     "inspect_table",
     {
-        "target": option(str, "Column with the label: columns that determine it by themselves are named."),
+        "target": option(str, "Column with the label; columns that predict it alone are reported."),
         "old_category": _OLD_CATEGORY,
     },
     "data columns clusters audit_probability read",
@@ -191,33 +191,33 @@ add_command(
     "fit machines.csv --target state --costs costs.csv | "
     "fit calls.xlsx --target sold --capacity 20/day --time called --report calls.html | "
     "fit 'days/*.parquet' --target y --engine ray --workers 4",
-    """Learn from a table, say how well it went on rows held out, and save the model. Without a price: --balanced.
+    """Fit a model to a table, evaluate it on held-out rows, and save it. The default price is --balanced.
 
-    A target of 3 to 50 values is a multiclass target; --positive finds one value among all others.
+    A target of 3 to 50 values is multiclass; --positive predicts one value against all others.
     """,
     _fit,
     {
         "target": _TARGET,
         "out": option(Path, "Where to save the model.", default=Path("model.crcen")),
-        "onnx": option(Path, "Where to write it as an ONNX graph too."),
-        "report": option(Path, "Where to write the HTML report on rows held out."),
+        "onnx": option(Path, "Where to write the model as an ONNX graph."),
+        "report": option(Path, "Where to write the HTML report on held-out rows."),
         "old_category": _OLD_CATEGORY,
-        "selected_by": option(Path, "The earlier model whose alarms were checked, without recorded probabilities."),
+        "selected_by": option(Path, "Earlier model whose alarms were checked, if no probabilities were recorded."),
         "clusters": option(str, "Validate with equal values of this column together."),
         "old_groups": _OLD_GROUPS,
         "time": option(str, "Validate on rows that are later by this column."),
-        "learner": option(choice("committee", "networks", "trees", "forest"), "What is searched; default committee."),
+        "learner": option(choice("committee", "networks", "trees", "forest"), "Kind of model; default committee."),
         "time_limit": option(float, "Seconds; steps that cannot finish are not started."),
         "effort": option(choice("quick", "standard", "best"), "quick: one network; best: more settings and folds."),
         "quick": option(bool, "The same as --effort quick."),
         "no_fingerprint": option(bool, "Store no hashes of training rows in the model."),
         "details": option(bool, "Print columns, learner, price and every metric too."),
-        "engine": _large(choice("table", "stream", "ray"), "stream: files; ray: on a cluster.", default="table"),
+        "engine": _large(choice("table", "stream", "ray"), "stream: any size; ray: on a cluster.", default="table"),
         "workers": _large(int, "Workers of --engine ray; default 2."),
         "epochs": _large(int, "Passes over the rows, with --engine stream or ray; default 5."),
         "hold_out": _large(str, "Share of rows held out of training, such as 5%; default 5%.", parser=share),
         "memory": _large(
-            str, "Most memory of the process, such as 4GB; with ray, for the rows of the trees.", parser=_bytes
+            str, "Memory limit of the process, such as 4GB; with ray, for the rows of the trees.", parser=_bytes
         ),
         "storage": _large(str, "Folder for checkpoints and scratch files."),
     },
@@ -228,20 +228,20 @@ add_command(
     "predict model.crcen new.csv.gz --out scored.csv --budget 10 --reasons 3 | "
     "predict model.crcen new.csv --out scored.csv --costs costs.csv | "
     "predict model.crcen new.xlsx --out calls.xlsx --top 200 --all-columns --sort",
-    "Write a probability and a decision for every row, in constant memory; a price here needs no new training.",
+    "Write a probability and a decision for every row, in constant memory; another price needs no new fit.",
     "predict_table",
     {
         "out": option(str, "File to write: .csv, .tsv, .parquet, .xlsx, or sqlite:///scores.db#scores.", default=...),
         "held_out": _goal(str, "Labelled rows the model did not see, to choose the price of the goal on."),
         "time": _goal(str, "Column of dates, for --capacity 20/day."),
-        "audit": option(str, "Draw rows without an alarm for a check: their number, or a share.", metavar="N|P%"),
+        "audit": option(str, "Select rows without an alarm for an audit: a number or a share.", metavar="N|P%"),
         "default_action": option(str, "Decision that is no alarm, for --audit; default the commonest class."),
-        "id": option(list[str], "Column to carry over; may be repeated."),
-        "all_columns": option(bool, "Carry over every column."),
+        "id": option(list[str], "Column to copy to the output; may be repeated."),
+        "all_columns": option(bool, "Copy every column."),
         "sort": option(bool, "Highest risk first; needs memory for all rows."),
         "safe_csv": option(bool, "Put ' before ids and labels that a spreadsheet takes for formulas."),
-        "append": option(bool, "Add to a table of a database that is there."),
-        "reasons": option(int, "Reasons for each alarm: columns that raised or lowered it most.", default=0, min=0),
+        "append": option(bool, "Append to an existing table of a database."),
+        "reasons": option(int, "Reasons per alarm: the columns with the largest effect on it.", default=0, min=0),
         "old_background": renamed("--background", "use model.reasons(X, background=rows) in Python"),
     },
     "model data audit_rule random_state price goal guarantee weighting review cost_column alarm_cost prevalence "
@@ -250,14 +250,14 @@ add_command(
 add_command(
     "evaluate model.crcen test.csv --budget 10 --json | "
     "evaluate model.crcen test.csv --fail-on CRC003,CRC007 --min-recall 0.7",
-    "Judge a model on labelled rows it has not seen: metrics with intervals, key equation, price of catches.",
+    "Evaluate a model on labelled rows it has not seen: metrics with intervals, key equation, cost per extra catch.",
     "evaluate_table",
     {
         "stratified": option(bool, "The class counts of these rows were fixed when they were drawn."),
         "fail_on": _gate(str, "Checks that must not warn, such as CRC003,CRC007, or any: else exit with 3."),
         "min_recall": _gate(float, "Recall to reach, else exit with 3."),
         "min_precision": _gate(float, "Precision to reach, else exit with 3."),
-        "n_resamples": option(int, "Resamples; 0 omits some intervals.", "--resamples", default=500, min=0),
+        "n_resamples": option(int, "Bootstrap resamples; 0 omits them.", "--resamples", default=500, min=0),
     },
     "model data target price goal guarantee weighting review cost_column alarm_cost prevalence weight clusters "
     "audit_probability groups read",
@@ -266,10 +266,10 @@ add_command(
 add_command(
     "report model.crcen test.csv --out report.html --groups sex --groups region | "
     "report model.crcen test.csv --costs costs.csv",
-    "Write one HTML page about a model on labelled rows, with a slider for the price, or about several.",
+    "Write an HTML report on one or several models on labelled rows, with a slider for the price.",
     _report,
     {
-        "files": argument(list[str], "A model, or several side by side, and then the table.", "MODEL... DATA"),
+        "files": argument(list[str], "One or several models, then the table.", "MODEL... DATA"),
         "out": option(Path, "The HTML file to write.", default=Path("report.html")),
         "confidence": option(float, "Of the bound on recall, with --audited.", default=0.95),
         "title": option(str, "Title of the page."),
@@ -282,7 +282,7 @@ add_command(
     "plan model.crcen rows.csv --drift 0.3 --power 0.8 | "
     "plan model.crcen rows.csv --recall-bound 0.8 | "
     "plan model.crcen rows.csv --cost-width 20",
-    "Say how many labels or audits are needed, from rows without labels.",
+    "Plan how many labels or audits are needed; the rows need no labels.",
     "plan_table",
     {
         "drift": option(float, "Drift in log-odds that the labels must detect; default 0.3 without another goal."),
@@ -298,17 +298,17 @@ add_command(
     "monitor model.crcen today.csv --state watch.json | "
     "monitor model.crcen may.parquet --state watch.json --when 2024-05 --page watch.html | "
     "monitor model.crcen week.csv --state watch.json --delay 30 --cohort scored_on",
-    "Watch a model at work: exit code 0 when quiet, 3 on an alarm. Labels are used where there are any.",
+    "Monitor a model in use: exit code 3 on an alarm, otherwise 0. Labels are used where they are known.",
     "monitor_table",
     {
-        "state": option(Path, "JSON file that carries the watch from call to call; made if it does not exist."),
-        "when": option(str, "What to call these rows; default the name of the file."),
-        "page": option(Path, "HTML page to write, with the running evidence."),
-        "delay": option(int, "Of a new watch: use labels only after this number of --cohort values.", min=0),
+        "state": option(Path, "JSON file with the state between calls; created if it does not exist."),
+        "when": option(str, "Name of these rows; default the name of the file."),
+        "page": option(Path, "HTML page to write, with the evidence so far."),
+        "delay": option(int, "Use labels only after this number of --cohort values; for a new state.", min=0),
         "cohort": option(str, "Column with the day (a date) or the number of the week in which rows were scored."),
         "now": option(str, "The present cohort, a date or a number; default the latest in the table."),
-        "false_alarm_rate": option(float, "Probability of any false alarm of a new watch, ever.", default=0.05),
-        "declaration": option(Path, "File of `crcen declare`, whose criteria are watched too."),
+        "false_alarm_rate": option(float, "Probability of any false alarm, ever; for a new state.", default=0.05),
+        "declaration": option(Path, "File of `crcen declare`, whose criteria are monitored too."),
         "old_error_rate": renamed("--error-rate", "--false-alarm-rate"),
     },
     "model data target weight clusters audit_probability price weighting read",
@@ -348,7 +348,7 @@ _add_evidence(
 )
 _add_evidence(
     "verify certificate.json --model model.crcen --data test.csv --public-key key.pem.pub",
-    "Check a certificate: exit code 0 if everything belongs together, whatever the verdicts, otherwise 1.",
+    "Verify a certificate: exit code 0 if all files match it, whatever the verdicts, otherwise 1.",
     "verify",
     {
         "certificate": argument(Path, "JSON file that `crcen certify` wrote."),
@@ -370,7 +370,7 @@ _add_evidence(
 _add_evidence(
     "compare old.crcen new.crcen rows.csv --state compare.json | "
     "compare scored.csv --probability-old p_old --probability-new p_new --target fraud --budget 20",
-    "Is a new model cheaper than the old one at the price? The answer is valid after any number of rows.",
+    "Test whether a new model costs less than the old one at the price; valid after any number of rows.",
     _compare,
     {
         "files": argument(list[str], "Old model, new model, table; or a table of probabilities.", "[OLD NEW] DATA"),
@@ -379,7 +379,7 @@ _add_evidence(
         "positive": _column(str, "The positive class; default 1 of 0 and 1."),
         "groups": option(list[str], "Column whose values are groups; may be repeated."),
         "confidence": option(float, "One minus the probability of ever naming the wrong model.", default=0.95),
-        "state": option(Path, "JSON file that carries the comparison from call to call until it is decided."),
+        "state": option(Path, "JSON file with the state between calls, until the comparison is decided."),
     },
     "target price weighting clusters audit_probability read",
 )
@@ -395,17 +395,17 @@ add_command(
         "host": _access(str, "Address; any other than loopback needs a token.", default="127.0.0.1"),
         "token": _access(str, "Token that clients send as Authorization: Bearer.", envvar="CRCEN_TOKEN"),
         "token_file": _access(Path, "File with the token.", exists=True, dir_okay=False),
-        "workers": option(int, "Processes.", default=1, min=1, max=64),
+        "workers": option(int, "Number of processes.", default=1, min=1, max=64),
         "id": option(str, "Column with the identifier of each row."),
         "log": _log(Path, "File for a line of JSON for each decision."),
         "log_inputs": _log(bool, "Log inputs instead of their hash, to compare columns with training."),
-        "log_size": _log(int, "Megabytes after which a new file is begun.", default=100, min=1),
-        "audit": _log(str, "Share of rows without an alarm to draw for checks, such as 1%.", parser=share),
+        "log_size": _log(int, "Start a new file after this number of megabytes.", default=100, min=1),
+        "audit": _log(str, "Share of rows without an alarm to select for audits, such as 1%.", parser=share),
         "default_action": _log(str, "Decision that is no alarm, for --audit; default the commonest class."),
-        "seed": _log(int, "Seed of the draws.", default=0, min=0),
-        "max_rows": _limit(int, "Rows of a request.", default=100_000, min=1),
-        "max_megabytes": _limit(int, "Size of a request.", default=32, min=1),
-        "timeout": _limit(float, "Seconds of a request.", default=30.0, min=0.1),
+        "seed": _log(int, "Random seed of audits.", default=0, min=0),
+        "max_rows": _limit(int, "Most rows of a request.", default=100_000, min=1),
+        "max_megabytes": _limit(int, "Largest size of a request.", default=32, min=1),
+        "timeout": _limit(float, "Time limit of a request in seconds.", default=30.0, min=0.1),
     },
     has_json=False,
 )
@@ -429,9 +429,9 @@ add_command(
 )
 add_command(
     "info | info model.crcen --json",
-    "Say what is installed, or what a saved model is; a model is not loaded for that.",
+    "Show the installed versions, or the header of a saved model, which is not loaded.",
     _info,
-    {"model": argument(Path, "A saved model; without it, what is installed.", default=None)},
+    {"model": argument(Path, "A saved model; without it, the installed versions.", default=None)},
 )
 add_command(
     "demo --out report.html",

@@ -273,7 +273,7 @@ def compare_models(
     confidence : float, default=0.95
         One minus the probability of ever naming the wrong model.
     state : str or Path, optional
-        JSON file that carries the comparison from call to call until it is decided; made if it does not exist.
+        JSON file with the state between calls, until the comparison is decided; created if it does not exist.
     """
     check("confidence", confidence, 0.5 <= confidence < 1.0, "be at least 0.5 and below 1")
     if state is not None:

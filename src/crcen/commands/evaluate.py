@@ -165,7 +165,7 @@ def evaluate_table(
     read: ReadOptions | None = None,
     verbose: int = 0,
 ) -> TableEvaluation:
-    """Judge a model on labelled rows that it was not trained on, as `crcen evaluate` does.
+    """Evaluate a model on labelled rows that it was not trained on, as `crcen evaluate` does.
 
     Parameters
     ----------
@@ -176,9 +176,9 @@ def evaluate_table(
     target : str, optional
         Column with the labels; by default that of training.
     weighting : Budget, CostRatio, Lam, Alpha, "balanced", float, dict, or a goal, optional
-        Another price of decisions than that of training; a goal such as `Capacity` is met here, in ``.chosen``.
+        A price of decisions other than that of training; a goal such as `Capacity` is met here, in ``.chosen``.
     costs : CostMatrix, data frame, str or Path, optional
-        Other costs of decisions than those of training, as `crcen.fit_table` takes them.
+        Costs of decisions other than those of training, as `crcen.fit_table` takes them.
     weight : str, optional
         Column of sample weights; counts are then sums of weights, 1 on average.
     review : Review or (low, high), optional
@@ -192,16 +192,16 @@ def evaluate_table(
     stratified : bool, default=False
         Whether the class counts of these rows were fixed when they were drawn; `crcen.split_table` records it.
     audit_probability, confidence : str, optional, and float, default=0.95
-        Column with the probability that a row was chosen for a label, by whose inverse rows count; confidence of the
+        Column with the probability that a row was chosen for a label, whose inverse weights the row; confidence of the
         lower bound on recall, in ``.audited``.
     groups : str or sequence of str, optional
-        Columns whose values are groups to compare, in ``.groups``; a model need not decide by them.
+        Columns whose values are groups to compare, in ``.groups``; they need not be inputs of the model.
     fail_on : str or sequence of str, optional
         Codes of checks that must not warn, such as ``"CRC003,CRC007"``, or ``"any"``; see ``.failures``.
     min_recall, min_precision : float, optional
         What must be reached at the price, by every class if there are several; see ``.failures``.
     n_resamples, random_state : int
-        Bootstrap resamples, of which 0 omit intervals that have no closed form, such as that of F1; their seed.
+        Bootstrap resamples (0 omits intervals without a closed form, such as that of F1); their seed.
     read, verbose : ReadOptions and int, optional
         How the table is read, by default detected; 1 shows progress on a terminal.
     """

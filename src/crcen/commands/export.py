@@ -56,7 +56,7 @@ class OnnxExport(Result):
 def export_onnx(model: Estimator, out: str | Path) -> OnnxExport:
     """Write a model as one ONNX graph in double precision: what `crcen export --onnx` does.
 
-    Before it is written, onnxruntime must answer as the model does on artificial rows: ordinary and extreme numbers,
+    Before it is written, onnxruntime must give the model's outputs on artificial rows: ordinary and extreme numbers,
     missing cells, every category with white space and in another case, unseen ones.
 
     Parameters
@@ -71,7 +71,7 @@ def export_onnx(model: Estimator, out: str | Path) -> OnnxExport:
     InvalidInput
         If a column, setting or member has no ONNX form: free text, another library's classifier in a committee.
     CrcenError
-        If the graph does not answer as the model does.
+        If outputs of the graph differ from those of the model.
     """
     fitted: Estimator = model_of(model)
     check_exportable(fitted, out, model)

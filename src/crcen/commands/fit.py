@@ -357,7 +357,7 @@ def fit_table(
     target : str
         Column with the label, of two to fifty values; rows without one are left out.
     positive : label, optional
-        The value to find; by default the rarer of two, and all classes if there are more. All others are ``"not …"``.
+        The positive value; by default the rarer of two, and none of more. All other values become ``"not …"``.
     weighting : as in CRCENClassifier, default="balanced"
         What a miss is worth, or a goal that out-of-fold rows turn into a price, such as ``RecallAtLeast(0.9)`` or
         ``Capacity(20, per="day")`` with ``time``. For more than two classes ``None`` or a dict with a weight for each.
@@ -380,11 +380,11 @@ def fit_table(
     time_limit : float, optional
         Seconds for the whole fit. Steps that would not finish in time are not started.
     estimator : CRCENClassifierCV or CommitteeClassifier, optional
-        A search of one's own; its weighting, positive class, folds and seed are set here.
+        Another search; its weighting, positive class, folds and seed are set here.
     n_refits : int, optional
         Refits on halves of the rows that measure `crcen.training_error`; default 6, and 0 with ``effort="quick"``.
     fingerprint : bool, default=True
-        Keep truncated hashes of the training rows, so that `report` and `evaluate` recognise a file of them.
+        Keep truncated hashes of the training rows, by which `report` and `evaluate` recognise them.
     n_splits, random_state : int
         Validation folds, fewer if a class has fewer rows; seed.
     read, verbose : ReadOptions and int, optional

@@ -148,7 +148,7 @@ def inspect_table(
     read: ReadOptions | None = None,
     verbose: int = 0,
 ) -> TableLook:
-    """Look at a table before a fit: what `crcen look` does.
+    """Summarise a table before a fit: what `crcen look` does.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ def inspect_table(
     target : str, optional
         Column with the labels; with it, columns that nearly separate the classes by themselves are named.
     positive : label, optional
-        The one to find; without it the target may have up to fifty, and each is compared with the rest.
+        The positive label; without it the target may have up to fifty labels, and each is compared with the rest.
     clusters : str, optional
         Column of rows that belong together, such as a patient; no input.
     audit_probability : str, optional

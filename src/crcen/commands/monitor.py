@@ -259,7 +259,7 @@ def monitor_table(
     data : data frame, str or Path
         Rows since the last call. Those with a value in the target column are counted as labelled.
     state : str or Path, optional
-        JSON file that carries the watch from call to call; calls that share it wait for each other.
+        JSON file with the state of the monitor between calls; concurrent calls wait for each other.
     target : str, optional
         Column with the labels, if there is one; by default that of training, which may be absent.
     when : str, optional
@@ -267,16 +267,16 @@ def monitor_table(
     audit_probability : str, optional
         As in `crcen.evaluate_table`; rows count relative to the smallest probability of the first call.
     delay, cohort, now : int, str, and date, int or str, optional
-        Cohorts that must pass before the labels of one are counted, if labels of one class come later; the column with
-        the day in which each row was scored, or the number of its week; the present cohort, default the latest.
+        Number of cohorts after which the labels of a cohort are complete, if one class is labelled later; column with
+        the day on which each row was scored, or the number of its week; the present cohort, default the latest.
     false_alarm_rate : float, default=0.05
-        Probability of any false alarm over all calls if nothing changes, half of it for columns; of a new watch.
+        Probability of any false alarm over all calls if nothing changes, half of it for columns; for a new state.
     declaration : str or Path, optional
         File of `crcen.declare`: a declared criterion that no longer holds on labelled rows so far raises an alarm.
     are_new : bool, default=False
         Whether no labelled row was counted before; otherwise rows are compared with those of earlier calls.
     page : str or Path, optional
-        HTML file to write, with the running evidence.
+        HTML file to write, with the evidence so far.
     """
     rate = false_alarm_rate
     check("false_alarm_rate", rate, is_share(rate), "lie between 0 and 1")

@@ -118,11 +118,11 @@ def plan_table(
     Parameters
     ----------
     model, weighting, costs, prevalence, read, verbose
-        See `crcen.evaluate_table`; goals are no price.
+        See `crcen.evaluate_table`; goals are not accepted.
     data : data frame, str or Path
         Rows like those that will be labelled.
     drift : float, optional
-        Drift in log-odds that `crcen.evaluate_table` shall find; 0.3 if no goal is stated.
+        Drift in log-odds that `crcen.evaluate_table` must detect; 0.3 if no goal is stated.
     recall_bound : float, optional
         Lower bound on recall that labels or audits must establish.
     cost_width : float, optional

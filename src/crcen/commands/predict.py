@@ -187,28 +187,28 @@ def predict_table(
 ) -> TablePredictions:
     """Score and decide every row of a table, as `crcen predict` does.
 
-    Columns of the answer are ``probability`` (for several classes ``probability_LABEL`` of each) and ``decision``.
+    Columns of the result are ``probability`` (for several classes ``probability_LABEL`` of each) and ``decision``.
 
     Parameters
     ----------
     model, costs, review, cost_column, alarm_cost, read, verbose
         As in `crcen.evaluate_table`; the decision of a row between the two prices of a review is "review".
     data : data frame, str or Path
-        Rows to score. Columns of training must be there, in any order; others are ignored and counted.
+        Rows to score, with the columns of training in any order; other columns are ignored and counted.
     out : str or Path, optional
-        Where to write the answers: .csv, .tsv, .parquet, .xlsx, or a table such as ``sqlite:///scores.db#scores``, in
-        constant memory except with ``sort``, goals and ``prevalence="auto"``. Without it they are in ``.frame``.
+        Where to write the result: .csv, .tsv, .parquet, .xlsx, or a table such as ``sqlite:///scores.db#scores``, in
+        constant memory except with ``sort``, goals and ``prevalence="auto"``. By default it is ``.frame``.
     weighting : Budget, CostRatio, Lam, Alpha, "balanced", float, dict, Capacity, RecallAtLeast or PrecisionAtLeast
-        Another price than that of training, or a goal that is met on these rows as their probabilities expect it, or
-        on ``held_out``; probabilities do not change. A dict has a weight for each class.
+        A price other than that of training; or a goal, met on these rows by their probabilities, or on ``held_out``.
+        Probabilities do not change. A dict has a weight for each class.
     held_out, time : data frame, str or Path, and str, optional
         Labelled rows that the model did not see, on which the price of a goal is chosen; a guarantee needs them.
         Column of dates, for ``Capacity(20, per="day")``.
     prevalence : float, dict of label to share, or "auto", optional
-        Class shares of these rows if they differ from training (a number: of positives), to which probabilities are
-        moved: right if rows of each class are still like those of training. "auto" estimates them.
+        Class shares of these rows if they differ from training (a number: of positives). Probabilities are
+        adjusted to them, which assumes that rows within a class are as in training. "auto" estimates them.
     audit : float or str, optional
-        Draw rows without an alarm to be checked: their expected number, or a share of them such as "2%". Columns
+        Select rows without an alarm for an audit: their expected number, or a share of them such as "2%". Columns
         ``audit`` (1 for alarms and drawn rows) and ``audit_probability`` (1 for alarms) are added.
     audit_rule : "neyman" or "uniform", default="neyman"
         Probabilities proportional to the standard deviation of the row's residual, with a lower limit; or equal ones.
@@ -216,18 +216,18 @@ def predict_table(
         The decision that is no alarm, for audits by a model of several classes; by default its most frequent class.
     clusters : str, optional
         Column of rows that belong together, also in ``held_out``: the comparison with training rows, the interval of
-        ``prevalence="auto"`` and guarantees allow for it. Answers do not change.
+        ``prevalence="auto"`` and guarantees allow for it. Decisions do not change.
     id, all_columns : str or list of str, and bool
         Columns to copy, or all of them; by default rows are numbered from 1 in a column ``row``.
     sort : bool, default=False
-        Sort by falling risk: the probability that a row is not of the default class. All rows are then in memory.
+        Sort by decreasing risk: the probability that a row is not of the default class. All rows are then in memory.
     safe_csv, append : bool, default=False
         Put an apostrophe before texts that a spreadsheet would take for formulas; add to an existing database table.
     reasons : int, default=0
         Columns ``reason_1`` and so on: for each alarm the columns that raised or lowered its log-odds most; for more
-        than two classes for every row, with ``reasons_for``: the decided class rather than the likeliest other one.
+        than two classes for every row, with ``reasons_for``: the decided class against the likeliest other one.
     random_state, chunk_rows : int
-        Seed of the draws: the same seed and row give the same draw; rows at a time.
+        Seed of the draws: the same seed and row give the same draw; rows per chunk.
     """
     chunk_rows = check_whole_number(chunk_rows, "chunk_rows", 1)
     if out is not None and not is_database(out):

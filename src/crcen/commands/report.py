@@ -100,7 +100,7 @@ def report_table(
     out, title : str or Path, and str, optional
         The HTML file to write, and the title of the page.
     weighting, costs
-        For a model of several classes: another price than that of training, as `crcen.evaluate_table` takes it.
+        For a model of several classes: a price other than that of training, as `crcen.evaluate_table` takes it.
     others : sequence of models or of their files, optional
         Models to compare with this one on the same rows; they must have the same classes.
     declaration, certificate : str or Path, optional

@@ -107,7 +107,7 @@ def save(model: Estimator, path: str | Path) -> Path:
     Raises
     ------
     InvalidParameter
-        If it is no model of this package, not fitted, or holds something that a file may not, such as a function.
+        If it is no model of this package, is not fitted, or has a part that cannot be saved, such as a function.
     DataUnavailable
         If the file cannot be written.
     """

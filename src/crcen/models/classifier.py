@@ -71,8 +71,8 @@ class CRCENClassifier(FittedNetworks, ClassifierMixin, GroupedParameters):  # ty
     the sample weight; biases are not penalised. By default networks are trained without class weights (λ = ½). The
     price enters the decision: probabilities are fitted on out-of-fold rows, and the output bias is solved for, so that
     the key equation Σ_pos (1−q) / Σ_neg q = (1−λ)/λ holds on these rows. The training of the paper,
-    ``calibration="paper"``, is weighted by the price and exact on the training rows; an overfitted network then alarms
-    too seldom on new rows.
+    ``calibration="paper"``, is weighted by the price and exact on the training rows; an overfitted network then raises
+    too few alarms on new rows.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ class CRCENClassifier(FittedNetworks, ClassifierMixin, GroupedParameters):  # ty
     l2 : float, default=0.001
         Penalty on weights. (``alpha = l2 * batch_size`` of scikit-learn's MLP is the same penalty.)
     n_members : int, default=4
-        Networks trained in one stack and averaged as logits.
+        Number of networks; they are trained together, and their logits are averaged.
     max_epochs : int, default=None
         Passes over the rows. ``None``: 30 for Adam (fewer from 17,000 rows, at least 5) and 500 iterations for L-BFGS;
         if folds are trained, Adam stops after the epoch with the lowest log loss on held-out rows.
@@ -135,7 +135,7 @@ class CRCENClassifier(FittedNetworks, ClassifierMixin, GroupedParameters):  # ty
 
     Notes
     -----
-    The key equation on the rows of its own solve is no evidence; evaluate `crcen.key_equation` on other rows. With
+    On the rows of the balance solve the key equation holds by construction; test `crcen.key_equation` on others. With
     folds a fit trains five times ``n_members`` networks (from 17,000 rows at most two per fold). ``partial_fit`` and
     streams have no folds. There is no ``n_jobs``: one fit trains its networks together.
 

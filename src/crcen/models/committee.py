@@ -50,8 +50,8 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
     Parameters
     ----------
     weighting : "balanced", None, float, Lam, Alpha, CostRatio, Budget, dict, or an operating goal, default="balanced"
-        What a miss is worth, as in `CRCENClassifier`; a goal is met out of fold. It decides, and does not weight the
-        training.
+        What a miss is worth, as in `CRCENClassifier`; a goal is met out of fold. It sets the decisions; training is
+        unweighted.
     members : sequence, default=None
         ``"networks"`` (the best settings of `CRCENClassifierCV`), ``"trees"`` (LightGBM), ``"random_trees"`` (LightGBM
         with random thresholds), ``"catboost"`` (CatBoost, extra ``boosting``), ``"forest"`` (extremely randomised
@@ -75,7 +75,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
     leaderboard_ : list of MemberScore
         The members and the committee, out of fold.
     member_weights_ : ndarray of shape (n_members,)
-        What each member's natural logit is multiplied by.
+        Weight of each member's natural logit.
     chosen_settings_ : dict
         The settings that each member's search chose, for `refit_on`.
     notes_ : list of str
@@ -83,7 +83,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
     ensemble_, weighting_, key_equation_, classes_, pos_label_
         As in `CRCENClassifier`.
     oof_decision_function_, oof_proba_, oof_key_equation_, oof_shift_, n_splits_
-        As in `CRCENClassifierCV`, by weights of the other folds.
+        As in `CRCENClassifierCV`, with member weights fitted on the other folds.
     fit_time_ : float
         Seconds.
 

@@ -40,14 +40,14 @@ _WEIGHTS = ("class_weight", "scale_pos_weight", "is_unbalance", "auto_class_weig
 
 @dataclass(eq=False, repr=False)
 class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier for mixed tables: finds out what each column holds, encodes it, and fits networks on that.
+    """A classifier for mixed tables: detects the kind of each column, encodes it, and fits networks.
 
     Numbers and truth values are taken as they are. Dates become days since 1970, month, day, weekday and hour. Columns
     of at most 255 strings become zeros and ones; other strings become components of their character n-grams. Values and
-    n-grams of fewer than five rows have no column of their own. Numbers and dates are clipped half the training range
-    beyond its ends. A missing value is filled; if training rows had missing values in that column, an extra column
-    states which are missing. Columns that are constant, empty, nested or only number or name the rows are not used,
-    with the reason in ``dropped_``.
+    n-grams of fewer than five rows have no column of their own. Numbers and dates are clipped half a training range
+    beyond either end. A missing value is filled; if training rows had missing values in that column, an extra column
+    states which are missing. Columns that are constant, empty, nested or only identify the rows are not used;
+    ``dropped_`` states why.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     categorical : sequence of str, default=()
         Columns whose values are categories although they look like numbers or dates.
     fingerprint : bool, default=True
-        Keep a fingerprint of the training rows, to recognise a file of them.
+        Store a fingerprint of the training rows, by which they are recognised in a file.
     random_state : int, RandomState or None, default=None
         Seed of the texts' decomposition, and of the default estimator.
 
@@ -77,7 +77,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     estimator_ : classifier
         Fitted on the encoded columns.
     classes_, pos_label_, weighting_, costs_, key_equation_
-        Of ``estimator_``; no class is the positive one of more than two.
+        Of ``estimator_``; of more than two classes none is positive.
     profile_, background_, held_out_sums_
         Rounded summaries of the training rows: their distribution, typical rows, and sums over rows held out.
         `crcen.predict_table`, `reasons` and `crcen.monitor_table` compare new rows with them.
@@ -93,7 +93,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Notes
     -----
     Kinds, medians, categories, date formats and the decomposition of texts come from all rows given to ``fit``, without
-    a look at y; the folds of a search share them. What y teaches (networks, epochs, the chosen setting) and the
+    use of y; the folds of a search share them. What depends on y (networks, epochs, the chosen setting) and the
     standardisation of inputs comes from each fold's own training rows.
 
     Examples

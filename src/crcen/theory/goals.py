@@ -139,7 +139,7 @@ class Capacity(ThresholdGoal):
 
     name: ClassVar[str] = "capacity"
     statement: ClassVar[Statement] = Statement(
-        "So many alarms: 200 of these rows, 20/day, 100/week, or 5/1000 rows.",
+        "Number of alarms: 200 for these rows, 20/day, 100/week, or 5/1000 rows.",
         str,
         "N[/day]",
         ("--capacity", "--top"),
@@ -292,7 +292,7 @@ class RecallAtLeast(_ShareGoal):
 
     name: ClassVar[str] = "recall"
     statement: ClassVar[Statement] = Statement(
-        "Find at least this share of the positives, such as 0.9.",
+        "Minimum recall, such as 0.9.",
         request=("number", "Expected recall on the rows of this request"),
         form=("Find at least", "90", "% of the cases", "Recall in percent"),
         unit=0.01,
@@ -327,7 +327,7 @@ class PrecisionAtLeast(_ShareGoal):
 
     name: ClassVar[str] = "precision"
     statement: ClassVar[Statement] = Statement(
-        "At least this share of alarms right, such as 0.5.",
+        "Minimum precision, such as 0.5.",
         request=("number", "Expected precision on the rows of this request"),
         form=("At least", "50", "% of alarms are right", "Precision in percent"),
         unit=0.01,
