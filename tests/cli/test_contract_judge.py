@@ -444,8 +444,8 @@ def test_every_option_of_compare_declare_certify_and_verify(crcen_command, home,
             assert (code, option[0] in err) == (1, True), err
         code, _, err = crcen_command(*command, *READ)
         assert (code in (0, 3), err) == (True, "")
-    # Options that the test of certificates gives.
-    signed = ("--groups", "--sign", "--again", "--model", "--public-key", "--declaration", "--page")
+    # Options that the tests of certificates give.
+    signed = ("--groups", "--sign", "--again", "--model", "--public-key", "--declaration", "--page", "--clusters")
     for name, words in {"declare": (*required, *more, "--out"), "certify": certify, "verify": verify}.items():
         params = typer.main.get_command(cli.app).commands[name].params
         registered = {name for one in params if one.param_type_name == "option" for name in one.opts}
