@@ -5,13 +5,16 @@ On rows like those of training no check warns.
 
 import json
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.special import softmax
 
 import crcen
-from crcen.report.checks import CHECKS
+from crcen.report.checks import CHECKS, examine
+from crcen.report.evidence import gather
 
 LABELS = {2: np.array(["no", "yes"]), 3: np.array(["fine", "worn", "broken"])}
 
@@ -218,19 +221,27 @@ def test_a_class_that_is_easy_to_separate_is_not_a_leak(findings, home):
     assert {code: one["status"] for code, one in found.items() if one["status"] != "passed"} == {}
 
 
-def test_swapped_labels_and_other_scores_are_drift(findings, crcen_command, home, tmp_path):
-    rows = draw(2, 2500, 4)
-    swapped = rows.assign(state=rows["state"].map({"yes": "no", "no": "yes"}))
-    found = findings("honest2", swapped)["CRC004"]
-    out = crcen_command("evaluate", home / "honest2.crcen", tmp_path / "rows.csv")[1]
+@pytest.mark.parametrize("k", [2, 3])
+def test_swapped_labels_and_other_scores_are_drift(findings, crcen_command, home, tmp_path, k):
+    first, second = LABELS[k][:2]
+    rows = draw(k, 2500, 4)
+    some = rows["state"].where(np.arange(2500) % 5 > 2, rows["state"].replace({first: second, second: first}))
+    found = findings(f"honest{k}", rows.assign(state=some))["CRC004"]  # in three of five rows
+    assert (found["status"], f"labels of {first} and {second} fit" in found["measured"]) == ("warning", True)
+    out = crcen_command("evaluate", home / f"honest{k}.crcen", tmp_path / "rows.csv")[1]
     assert ["are the labels swapped?" in said for said in (found["measured"], out)] == [True, True]
-    findings("honest2", other_share(2))  # another prevalence is no reason to call the model useless
-    out = crcen_command("evaluate", home / "honest2.crcen", tmp_path / "rows.csv")[1]
-    assert ("--prevalence 0.5" in out, "of no use" in out) == (True, False)
-    for k in (2, 3):  # labels as before, scores not
-        moved = draw(k, 2500, 7).pipe(lambda frame: frame.assign(x=frame["x"] + 2.0))
-        found = findings(f"honest{k}", moved)["CRC004"]
-        assert (found["status"], "apart from those of training rows" in found["measured"]) == ("warning", True)
+    findings(f"honest{k}", other_share(k))  # another prevalence is no reason to call the model useless
+    out = crcen_command("evaluate", home / f"honest{k}.crcen", tmp_path / "rows.csv")[1]
+    assert ("--prevalence" in out, "of no use" in out, "swapped?" in out) == (True, False, False)
+    moved = draw(k, 2500, 7).pipe(lambda frame: frame.assign(x=frame["x"] + 2.0))  # labels as before, scores not
+    found = findings(f"honest{k}", moved)["CRC004"]
+    assert (found["status"], "apart from those of training rows" in found["measured"]) == ("warning", True)
+    model = crcen.load(home / f"honest{k}.crcen")  # less sure out of fold than the whole model is on its training rows
+    model.oof_proba_ = softmax(0.5 * np.log(model.estimator_.oof_proba_), axis=1)
+    for scores, status in ((model.profile_.scores, "passed"), ([], "warning")):
+        model.profile_ = replace(model.profile_, scores=scores)
+        (found,) = examine(gather(model, rows, rows["state"]), ["CRC004"])
+        assert found.status == status
 
 
 def test_labels_of_alarms_only_leave_recall_unknown(findings, home):

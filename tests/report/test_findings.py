@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from known_models import KnownPosterior, PricedPosterior, draw
+from scipy.special import softmax
 from scipy.stats import binom, ks_2samp
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, roc_auc_score
@@ -21,7 +23,7 @@ import papers_training
 from crcen import CRCENClassifier, InvalidInput, TableClassifier
 from crcen.report import evidence as columns
 from crcen.report.checks import CHECKS, examine, group_chance, score_distance
-from crcen.report.evidence import column_effects, gather, permutation_importance, single_columns
+from crcen.report.evidence import column_effects, evidence_of, gather, permutation_importance, single_columns
 from crcen.report.quality import OperatingPoints, compare, price_grid, price_ladder, reliability_groups, rounded
 from crcen.theory.metrics import log_losses
 from crcen.theory.price import weighted_probability
@@ -112,12 +114,18 @@ SCORES = np.random.default_rng(8).normal(size=3000)
 def test_scores_unlike_those_of_training_are_drift(scored, out_of_fold, of_training, status):
     model = PricedPosterior(n_train=2000)
     X, y = draw(model, 3000)
-    model.decision_function = lambda rows: scored(np.asarray(rows)[:, 0])
-    model.oof_decision_function_ = out_of_fold
+    here = scored(X[:, 0])
     if of_training is not None:
-        p = model.predict_proba(X)[:, 1]
-        model.profile_ = SimpleNamespace(scores=[np.log(p) - np.log1p(-p) + of_training])
-    assert findings(model, X, y)["CRC004"].status == status
+        model.profile_ = SimpleNamespace(scores=[here - model.weighting_.logit_shift + of_training])
+    assert score_finding(model, X, y, here, out_of_fold) == status
+
+
+def score_finding(model, X, y, here, out_of_fold):
+    """Status of CRC004 for scores under the weighting, here and out of fold."""
+    both = [softmax(np.outer(one - model.weighting_.logit_shift, [0, 1]), axis=1) for one in (here, out_of_fold)]
+    model.oof_proba_ = both[1]
+    (found,) = examine(replace(gather(model, X, y), proba=both[0]), ["CRC004"])
+    return found.status
 
 
 def test_the_distance_of_scores_is_kolmogorovs_and_a_move_within_a_slack_is_none():
@@ -141,13 +149,26 @@ def test_scores_of_few_values_that_folds_place_a_little_elsewhere_are_no_drift()
     """As boosted trees give them: every step of the distribution is moved by less than the model's own error."""
     model = PricedPosterior(n_train=2000)
     X, y = draw(model, 3000)
-    model.decision_function = lambda rows: np.round(np.asarray(rows)[:, 0])
     scores = np.round(np.random.default_rng(8).normal(size=3000))
-    model.oof_decision_function_ = scores + 0.02
-    assert ks_2samp(scores, model.oof_decision_function_).statistic > 0.3
+    assert ks_2samp(scores, scores + 0.02).statistic > 0.3
     for error, status in ((None, "passed"), (0.005, "warning"), (0.02, "passed")):
         model.training_error_ = None if error is None else TrainingError.binary(error)
-        assert findings(model, X, y)["CRC004"].status == status
+        assert score_finding(model, X, y, np.round(X[:, 0]), scores + 0.02) == status
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_swapped_labels_are_found_and_honest_ones_never_accused(k):
+    """Two labels swapped in half of the rows; rows as stated, and with log-odds that are twice too large."""
+    fired = []
+    for seed in range(25):
+        rng, model = np.random.default_rng(seed), SimpleNamespace(classes_=np.arange(k))
+        z = rng.normal(0.0, 2.0, (1500, k)) + np.eye(k)[0]
+        y = np.argmax(z + rng.gumbel(size=z.shape), axis=1)
+        half = np.where((rng.random(1500) < 0.5) & (y < 2), 1 - y, y)
+        for labels, stated in ((y, z), (y, 2.0 * z), (half, z)):
+            (found,) = examine(evidence_of(model, labels, softmax(stated, axis=1)), ["CRC004"])
+            fired.append("are the labels swapped?" in found.measured)
+    assert np.reshape(fired, (25, 3)).sum(axis=0).tolist() == [0, 0, 25]
 
 
 def test_rows_the_network_was_balanced_on_are_recognised_and_those_solved_out_of_fold_are_not(rare_rows):

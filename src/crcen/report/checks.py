@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
+from itertools import combinations
 
 import numpy as np
 from scipy.special import kolmogorov
@@ -14,11 +15,11 @@ from crcen.tables.leaks import suspects
 from crcen.theory import limits
 from crcen.theory.expense import judge_class_steps, outside_chance
 from crcen.theory.groups import GROUP_ERROR_RATE
-from crcen.theory.intervals import auc_interval, design_effect, shifted_probabilities
+from crcen.theory.intervals import design_effect, shifted_probabilities
 from crcen.theory.metrics import ThresholdCurve, log_losses, roc_area
 from crcen.theory.price import Price
-from crcen.theory.residual_test import student_p_value
-from crcen.theory.rows import Array, Bools, Clusters, Estimator
+from crcen.theory.residual_test import residual_effect, student_p_value
+from crcen.theory.rows import Array, Bools, Clusters, Estimator, effective_rows
 from crcen.theory.selective import LabelSelection, label_selection
 
 # Whether a check warns (None: it cannot be made), and what was measured or why it cannot.
@@ -218,10 +219,11 @@ _TINY = 1e-12
     title="These rows differ from the training rows",
     limit=f"a share of a class off by a factor of {limits.SHARE_RATIO:g} and {limits.SHARE_Z:g} standard deviations; "
     f"scores whose distributions are {limits.SCORE_DISTANCE:g} apart (Kolmogorov–Smirnov), beyond the model's own "
-    f"error; or an area under the ROC curve below {limits.SWAPPED_AREA:g}",
+    f"error; or labels of two classes that fit as if {100 * limits.SWAPPED_SHARE:g} % or more were swapped, by chance "
+    f"in fewer than {limits.SWAPPED_P:g} of cases over all pairs",
     advice="Find out what changed: another time, place, selection or measurement. If only the shares moved, state the "
-    "share of daily use (crcen predict --prevalence); otherwise train again with recent rows. If the area is far below "
-    "one half, check whether the labels are swapped.",
+    "share of daily use (crcen predict --prevalence); otherwise train again with recent rows. If labels fit as if "
+    "swapped, check how they were joined to the rows.",
 )
 def drift(evidence: Evidence) -> Outcome:
     """Compare shares of classes and distributions of scores with those of training."""
@@ -253,14 +255,29 @@ def drift(evidence: Evidence) -> Outcome:
     return bool(moved) or is_off or bool(swapped), f"{swapped}; {measured}" if swapped else measured
 
 
+# Rows of two classes that are compared, and of all pairs together.
+_MOST_OF_A_PAIR, _FEWEST_OF_A_PAIR, _MOST_OF_PAIRS = 4000, 500, 600_000
+
+
 def _swapped(evidence: Evidence) -> str:
-    """A question if the positive class ranks far below the other one; empty otherwise."""
-    if not evidence.has_positive or not _can_be_ranked(evidence):
+    """A question if the labels of two classes fit as if many of them were swapped; empty otherwise."""
+    enough = np.flatnonzero(evidence.counts >= limits.FEWEST_OF_A_CLASS).tolist()
+    pairs = list(combinations(enough, 2))
+    most = max(_FEWEST_OF_A_PAIR, min(_MOST_OF_A_PAIR, _MOST_OF_PAIRS // max(len(pairs), 1)))
+    effect = residual_effect(evidence.y, evidence.proba, evidence.weights, evidence.clusters)
+    rng, found = np.random.default_rng(evidence.random_state), []
+    for first, second in pairs:
+        rows = np.flatnonzero((evidence.y == first) | (evidence.y == second))
+        rows = rng.choice(rows, most, replace=False) if len(rows) > most else rows
+        own, odds = evidence.weights[rows], np.log(np.maximum(evidence.proba[rows][:, [first, second]], _TINY))
+        weights = own * (effective_rows(own) / own.sum() / effect) if own.any() else own
+        share, p_value = limits.swapped_share(evidence.y[rows] == second, odds[:, 1] - odds[:, 0], weights)
+        found.append((min(1.0, len(pairs) * p_value), share, evidence.names[first], evidence.names[second]))
+    p_value, share, *names = min(found, default=(1.0, 0.0, "", ""))
+    if not p_value < limits.SWAPPED_P:
         return ""
-    area = auc_interval(evidence.target, evidence.p, evidence.weights, evidence.clusters)
-    if not area.high < limits.SWAPPED_AREA:
-        return ""
-    return f"the area under the ROC curve is {area.value:.3g}, far below one half: are the labels swapped?"
+    fit = f"fit the model as if {100.0 * share:.0f} % of them were swapped"
+    return f"the labels of {names[0]} and {names[1]} {fit} ({_chance(p_value)}): are the labels swapped?"
 
 
 def _is_calibrated_at(evidence: Evidence, shares: Array) -> bool:
@@ -301,25 +318,15 @@ def _kept_scores(evidence: Evidence, k: int) -> list[tuple[Array, Array]]:
     """Scores of training rows and of these rows on one scale: out of fold, and by the whole model."""
     weights = evidence.price.weights
     shift = math.log(weights[k] / np.delete(weights, k).mean())
-    natural = log_odds(evidence.proba[:, k], _TINY) + shift
-    kept = kept_by(evidence.model, "oof_decision_function_" if evidence.has_positive else "oof_proba_")
-    if kept is None:
+    here, kept = log_odds(evidence.proba[:, k], _TINY) + shift, kept_by(evidence.model, "oof_proba_")
+    if kept is None or not np.isfinite(kept).any():
         return []
-    before = np.asarray(kept, dtype=np.float64)
-    before = before[np.isfinite(before.reshape(len(before), -1)).all(axis=1)]
-    if not before.size:
-        return []
-    if not evidence.has_positive:
-        return [(log_odds(before[:, k], _TINY) + shift, natural)]
-    encoded = evidence.encoded
-    asked, rows = (evidence.model, evidence.X) if encoded is None else (encoded.estimator, encoded.X)
-    if not hasattr(asked, "decision_function"):
-        return []
-    sign = 1.0 if evidence.labels.is_last else -1.0
-    here = sign * natural if rows is None else np.asarray(asked.decision_function(rows), dtype=np.float64)
-    found, profile = [(before, here)], getattr(evidence.model, "profile_", None)
+    out_of_fold = np.asarray(kept, dtype=np.float64)[:, k]
+    found = [(log_odds(out_of_fold[np.isfinite(out_of_fold)], _TINY) + shift, here)]
+    profile = getattr(evidence.model, "profile_", None)
     if profile is not None and profile.scores and not evidence.is_out_of_fold:
-        found.append((profile.scores[0] + shift, natural))
+        scores = profile.scores[0].reshape(len(profile.scores[0]), -1)  # of the watched classes
+        found.append((scores[:, evidence.watched.index(k)] + shift, here))
     return found
 
 

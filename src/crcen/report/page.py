@@ -223,7 +223,7 @@ def write_report(
     ----------
     model : object
         A fitted classifier with ``predict_proba`` and ``classes_``; ``weighting_``, ``pos_label_``, ``weighted_proba``,
-        ``key_equation_``, ``oof_key_equation_`` and ``oof_decision_function_`` are used if it has them.
+        ``key_equation_``, ``oof_key_equation_`` and ``oof_proba_`` are used if it has them.
     X : DataFrame or array of shape (n, columns)
         Rows that took no part in training.
     y : array of shape (n,)

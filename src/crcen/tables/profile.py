@@ -25,7 +25,7 @@ from crcen.theory.price import Labels, Price, sigmoid
 from crcen.theory.rows import Estimator, alarms_above
 from crcen.theory.sequential import StreamSums, stream_sums
 
-_EDGES, _SCORES = 33, 2049
+_EDGES, _SCORES, _FEWEST_SCORES = 33, 2049, 257
 _MOST_SCORED = 20_000
 # So many training ranges outside, a single value is reported: a unit, or a placeholder such as 999999999.
 _EXTREME = 1000.0
@@ -84,7 +84,10 @@ def profile_of(columns: list[Column], table: TableCells, encoded: EncodedTable, 
         mean = own.total / own.n_values if own.n_values else math.nan
         cells = own.n_missing, own.n_unreadable, own.n_known
         found.append(ColumnProfile(column.name, column.kind, *cells, mean, edges, own.at_most, own.counts, n_other))
-    kept = [np.quantile(one, np.linspace(0, 1, _SCORES)) if len(one) > _SCORES else np.sort(one) for one in scores]
+    kept = []
+    for one in scores:
+        size = max(_FEWEST_SCORES, _SCORES // (one.size // len(one)))
+        kept.append(np.quantile(one, np.linspace(0, 1, size), axis=0) if len(one) > size else np.sort(one, axis=0))
     return TrainingProfile(len(encoded.X), tuple(found), kept)
 
 
@@ -116,13 +119,13 @@ def rows_to_score(n_rows: int) -> Index:
 
 
 def training_scores(estimator: Estimator, X: Array) -> list[Array]:
-    """Natural log-odds of the positive class: of training rows, and out of fold if known; empty for several classes."""
+    """Natural log-odds of training rows, and out of fold if known; without a positive class those of all, (n, K)."""
+    p = np.clip(estimator.predict_proba(X[rows_to_score(len(X))]), 1e-300, 1.0 - 1e-16)
+    natural = np.log(p) - np.log1p(-p)
     if not hasattr(estimator, "pos_label_"):
-        return []
+        return [natural]
     labels = Labels.of_model(estimator)
-    p = np.clip(estimator.predict_proba(X[rows_to_score(len(X))])[:, labels.column], 1e-300, 1.0 - 1e-16)
-    scores = [np.log(p) - np.log1p(-p)]
-    held_out = getattr(estimator, "oof_decision_function_", None)
+    scores, held_out = [natural[:, labels.column]], getattr(estimator, "oof_decision_function_", None)
     if held_out is not None and Calibration.of(getattr(estimator, "calibration", "paper")).probability == "shift":
         known = held_out[np.isfinite(held_out)]
         scores.append(labels.signed(known) - estimator.weighting_.logit_shift)

@@ -4,11 +4,13 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import minimize
+from scipy.special import expit, logsumexp
 
 from crcen.theory.intervals import design_effect
 from crcen.theory.price import Price
 from crcen.theory.residual_test import two_sided
-from crcen.theory.rows import Array, Clusters, Index, effective_rows
+from crcen.theory.rows import Array, Bools, Clusters, Index, effective_rows
 
 # Fewer positive rows leave recall uncertain by more than 14 percentage points.
 FEWEST_POSITIVES = 50
@@ -36,8 +38,10 @@ EQUATION_P = 0.001
 UNMEASURED = 2.0
 # Area under the ROC curve from which a single column, and the whole model, suggest a leak.
 LEAK_AREA, NEAR_PERFECT_AREA = 0.99, 0.999
-# An upper limit of the area under the ROC curve below this: labels may be swapped.
-SWAPPED_AREA = 0.4
+# Labels that fit as if this share of the rows of two classes were swapped, and its error rate over all pairs.
+SWAPPED_SHARE, SWAPPED_P = 0.2, 0.001
+# Log-odds beyond this range are equal, and without a swap labels follow them by at least this slope.
+_SWAP_RANGE, _LEAST_SLOPE = 5.0, 1.0 / 3.0
 # A column dominates if it has this share of the importance of all columns and the log loss fell by this share. A strong
 # honest column (a balance for default, age for death) has the first and not the second.
 DOMINANT_SHARE, DOMINANT_SKILL = 0.8, 0.6
@@ -102,3 +106,24 @@ def judge_class_shares(y: Index, weights: Array, trained: Array, clusters: Clust
         deviation = math.sqrt(pooled * (1.0 - pooled) * (1.0 / here + 1.0 / there))
         found.append(ShareTest(share, own, (share - own) / deviation, here))
     return found
+
+
+def swapped_share(target: Bools, log_odds: Array, weights: Array) -> tuple[float, float]:
+    """Share of the labels of two classes that fits best as swapped, and the p-value of a swap of none.
+
+    Without a swap, labels follow the log-odds up to a shift and a slope. By Markov's inequality, the mean likelihood
+    ratio of shares and shifts against the best fit without a swap exceeds 1/p with a probability of at most p.
+    """
+    z, sign = np.clip(log_odds, -_SWAP_RANGE, _SWAP_RANGE), np.where(target, 1.0, -1.0)
+    columns = np.column_stack([np.ones_like(z), z])
+
+    def loss(parameters: Array) -> tuple[float, Array]:
+        margin = sign * (columns @ parameters)
+        return float(weights @ np.logaddexp(0.0, -margin)), -(weights * sign * expit(-margin)) @ columns
+
+    fitted = minimize(loss, (0.0, 1.0), jac=True, method="L-BFGS-B", bounds=[(None, None), (_LEAST_SLOPE, None)])
+    shares, shifts = np.linspace(SWAPPED_SHARE, 1.0, 9), np.linspace(-2.0, 2.0, 17)
+    right = expit(sign * (z + shifts[:, None]))
+    fits = np.array([np.log(share + (1.0 - 2.0 * share) * right) @ weights for share in shares])
+    gain = float(logsumexp(fits)) - math.log(fits.size) + float(fitted.fun)
+    return float(shares[fits.max(axis=1).argmax()]), math.exp(-max(gain, 0.0))
