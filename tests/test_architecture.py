@@ -1,6 +1,7 @@
 """Architecture rules: allowed imports between folders, no cycles, no vague file names."""
 
 import ast
+import importlib
 import re
 import sys
 from graphlib import CycleError, TopologicalSorter
@@ -244,6 +245,12 @@ def test_files_named_on_the_architecture_page_exist():
     ]
     anywhere = set(re.findall(r"`((?:\w+/)+[\w.]+\.(?:py|md))`", page))
     elsewhere = [next((base / name for base in (PACKAGE, root) if (base / name).exists()), name) for name in anywhere]
+    registries = re.findall(r"`(\w+)` of `([\w/]+)\.py`", page)
+    for name, module in registries:
+        assert isinstance(getattr(importlib.import_module(f"crcen.{module.replace('/', '.')}"), name), dict)
+    table = [line.split("|")[3] for line in page[page.index("## Where a new part goes") :].splitlines()[4:]]
+    assert all(re.search(r"`tests/[\w/]+\.py`", cell) for cell in table)
+    assert min(len(registries) - 3, len(table) - 18) >= 0
     assert len(in_folders) > 60
     assert len(elsewhere) > 30
     assert [str(path) for path in [*in_folders, *elsewhere] if not Path(path).exists()] == []

@@ -206,7 +206,7 @@ add_command(
         "clusters": option(str, "Validate with equal values of this column together."),
         "old_groups": _OLD_GROUPS,
         "time": option(str, "Validate on rows that are later by this column."),
-        "learner": option(choice("committee", "networks", "trees", "forest"), "Kind of model; default committee."),
+        "learner": option(str, "Kind of model: committee (default), networks, trees, forest or another member."),
         "time_limit": option(float, "Seconds; steps that cannot finish are not started."),
         "effort": option(choice("quick", "standard", "best"), "quick: one network; best: more settings and folds."),
         "quick": option(bool, "The same as --effort quick."),

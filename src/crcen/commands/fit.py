@@ -28,6 +28,7 @@ from crcen.commands.inputs import Data, FittedModel, Label, Rows, check, require
 from crcen.commands.results import Result, note_lines
 from crcen.commands.rules import CostsLike, Weighting
 from crcen.exceptions import TrainingFailed
+from crcen.models.members.registry import MEMBERS
 from crcen.report.checks import selection_of
 from crcen.report.quality import METRICS, RowMetrics, count_sentence, count_values, measured_text, of_no_use, too_good
 from crcen.tables.cells import TableCells
@@ -44,7 +45,7 @@ from crcen.theory.selective import clipped_weights
 Learner: TypeAlias = CRCENClassifierCV | CommitteeClassifier
 Options: TypeAlias = dict[str, Any]  # parameters of an estimator
 
-LEARNERS, EFFORTS = ("committee", "networks", "trees", "forest"), ("quick", "standard", "best")
+EFFORTS = ("quick", "standard", "best")
 # One setting instead of a search.
 QUICK: Options = {"hidden": (16,), "l2": 1e-2, "encoding": "standard", "n_members": 1, "max_epochs": 10}
 _MANY = 10_000  # rows above which a search of networks has fewer settings
@@ -373,7 +374,7 @@ def fit_table(
         The earlier model whose alarms were checked, if no probabilities were recorded.
     clusters, time : str, optional
         Column whose equal values stay on one side of a validation split, or by which validation rows come later.
-    learner : {"committee", "networks", "trees", "forest"}, optional
+    learner : {"committee", "networks", "trees", "forest", ...}, optional
         What is searched: by default a `CommitteeClassifier`, or one of its members alone.
     effort : {"quick", "standard", "best"}, default="standard"
         ``"quick"``: one network without a search. ``"best"``: more settings, several seeds and repeated folds.
@@ -507,7 +508,8 @@ def unfitted_learner(
     is_own = f"a CRCENClassifierCV or a CommitteeClassifier: got {type(estimator).__name__}."
     require(estimator is None or isinstance(estimator, Learner), f"estimator must be {is_own}", "estimator")
     check("learner", learner, estimator is None or learner is None, "be left out where an estimator is given")
-    check("learner", learner, learner in (None, *LEARNERS), f"be one of {', '.join(LEARNERS)}")
+    learners = ("committee", *MEMBERS)
+    check("learner", learner, learner in (None, *learners), f"be one of {', '.join(learners)}")
     check("effort", effort, effort in EFFORTS, f"be one of {', '.join(EFFORTS)}")
     is_search = estimator is None and learner != "networks"
     own = f"learner={learner}" if estimator is None else "an estimator"
