@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import minimize
 from scipy.special import expit, logsumexp
 
+from crcen._support.lazy import optimize
 from crcen.theory.intervals import design_effect
 from crcen.theory.price import Price
 from crcen.theory.residual_test import two_sided
@@ -121,7 +121,8 @@ def swapped_share(target: Bools, log_odds: Array, weights: Array) -> tuple[float
         margin = sign * (columns @ parameters)
         return float(weights @ np.logaddexp(0.0, -margin)), -(weights * sign * expit(-margin)) @ columns
 
-    fitted = minimize(loss, (0.0, 1.0), jac=True, method="L-BFGS-B", bounds=[(None, None), (_LEAST_SLOPE, None)])
+    bounds = [(None, None), (_LEAST_SLOPE, None)]
+    fitted = optimize.minimize(loss, (0.0, 1.0), jac=True, method="L-BFGS-B", bounds=bounds)
     shares, shifts = np.linspace(SWAPPED_SHARE, 1.0, 9), np.linspace(-2.0, 2.0, 17)
     right = expit(sign * (z + shifts[:, None]))
     fits = np.array([np.log(share + (1.0 - 2.0 * share) * right) @ weights for share in shares])
