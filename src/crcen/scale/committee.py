@@ -90,6 +90,7 @@ class TreePlan:
             "learning_rate": SETTING.rate,
             "max_bin": 255,
             "min_data_in_bin": 1,
+            "bin_construct_sample_cnt": len(self.sample),
             "feature_pre_filter": False,
             "num_threads": self.threads,
             "histogram_pool_size": self.pool_bytes / 2**20,
@@ -257,26 +258,27 @@ def grow_trees(
     start: GrownTrees,
     save: Callable[[GrownTrees], object] = lambda grown: None,
     *,
-    connect: Callable[[], Mapping[str, object]] = dict,
+    connect: Callable[[], Mapping[str, object]] | None = None,
     show: Callable[[float], None] = lambda share: None,
 ) -> GrownTrees:
     """Grow trees, after those of an earlier run, until the loss of held-out rows does not decrease.
 
     ``held_out`` are bin numbers of rows that no training row equals, and their targets. ``save`` takes a checkpoint
-    every 50 trees. ``connect`` is called once the data set is built; it returns LightGBM's network parameters if
-    several workers grow the trees together. All workers then have the same trees and the same losses.
+    every 50 trees. ``connect`` is for several workers that grow the trees together: it is called once the data set is
+    built and returns LightGBM's network parameters. All workers then have the same trees and the same losses.
     """
     grown = replace(start, models=list(start.models), losses=list(start.losses))
     if grown.is_done or len(grown.losses) >= _MOST_TREES:
         return grown
     params = {**plan.params(), "seed": (plan.seed + len(grown.losses)) % 2**31}
-    reference = _dataset(plan.sample, None, params)  # the same bins and bundles for all workers
+    # All workers have the bins of the sample. LightGBM does not bundle columns then, so trees take 1.7 times as long.
+    reference = None if connect is None else _dataset(plan.sample, None, params)
     train = _dataset(rows.codes, rows.target, params, reference, rows.release)
-    judged = _dataset(*held_out, params, reference)
+    judged = _dataset(*held_out, params, train)
     if grown.models:
         train.set_init_score(_scores(grown.models, rows.codes))
         judged.set_init_score(_scores(grown.models, held_out[0]))
-    booster = lightgbm.Booster({**params, **connect()}, train)
+    booster = lightgbm.Booster({**params, **({} if connect is None else connect())}, train)
     booster.add_valid(judged, "held out")
     is_finished = False
     while not is_finished:

@@ -404,8 +404,6 @@ def grow_in_worker(
             yield block
 
     def connect() -> dict[str, object]:
-        if count == 1:
-            return {}
         with watch.paused():  # LightGBM waits two minutes for others, which may have more rows to read
             barrier()
         return {"tree_learner": "data", **get_network_params()}
@@ -422,6 +420,7 @@ def grow_in_worker(
             show(share)
 
     try:
-        return grow_trees(plan, BinnedRows(plan, blocks()), held_out, start, save, connect=connect, show=tell)
+        rows, joined = BinnedRows(plan, blocks()), connect if count > 1 else None
+        return grow_trees(plan, rows, held_out, start, save, connect=joined, show=tell)
     finally:
         watch.end()
