@@ -11,6 +11,8 @@
     └── MissingExtra      (ImportError)    an optional dependency that is not installed
 """
 
+from collections.abc import Callable
+
 __all__ = [
     "CrcenError",
     "DataUnavailable",
@@ -30,12 +32,22 @@ class CrcenError(Exception):
     *args
         The message: one sentence with what was received, what is allowed and what to try.
     parameter : str or tuple of str
-        Parameters that the message names, at its beginning or as ``name=``; the command line names options instead.
+        Parameters that the message names, as its first word, as ``name=`` or with their value as ``name=value``.
     """
 
     def __init__(self, *args: object, parameter: str | tuple[str, ...] = ()) -> None:
         super().__init__(*args)
         self.parameters = (parameter,) if isinstance(parameter, str) else parameter
+
+    def spelt(self, name: Callable[[str], str]) -> str:
+        """The message in one line, its parameters by another name, such as that of an option."""
+        words = str(self).split()
+        for place, word in enumerate(words):
+            parameter, mark, value = word.partition("=")
+            if parameter in self.parameters and (mark or place == 0):
+                has_value = value[:1].isalnum() or value[:1] in {*"_/~'\""}
+                words[place] = f"{name(parameter)}{' ' * has_value}{value}"
+        return " ".join(words)
 
 
 class InvalidInput(CrcenError, ValueError):

@@ -8,7 +8,6 @@ interrupted, 143 ended by SIGTERM.
 import gc
 import inspect
 import json
-import re
 import signal
 import sys
 import threading
@@ -38,7 +37,7 @@ Given: TypeAlias = dict[str, Any]  # values of options, by parameter
 _WRITTEN = ("out", "onnx", "report", "state", "page", "json_out")
 # Parameters whose option has another name; others differ by dashes only.
 _OPTIONS = {"audit_probability": "--audited", "n_resamples": "--resamples", "random_state": "--seed"}
-# Prices and goals of this call: their representation → what was typed.
+# Prices, goals and other spellings of this call: their representation → what was typed.
 _TYPED: dict[str, str] = {}
 
 app = typer.Typer(
@@ -79,20 +78,14 @@ def option_name(parameter: str) -> str:
 
 
 def typed(value: object, option: str) -> object:
-    """Return a price or goal that was made of an option; error messages show the option."""
-    _TYPED[repr(value)] = option
+    """Return a price or goal, or another spelling of an option; error messages show what was typed."""
+    _TYPED[value if isinstance(value, str) else repr(value)] = option
     return value
 
 
 def in_options(error: Exception) -> str:
     """The message of an error in one line, with the options of those parameters that the error carries."""
-    text = " ".join(str(error).split())
-    for name in getattr(error, "parameters", ()):
-        option = option_name(name)
-        if text.startswith(f"{name} "):
-            text = option + text.removeprefix(name)
-        text = re.sub(rf"(?<![\w/.'\"-]){name}=(?=[\w/~'\"])", f"{option} ", text)
-        text = re.sub(rf"(?<![\w/.'\"-]){name}=", option, text)
+    text = error.spelt(option_name) if isinstance(error, CrcenError) else " ".join(str(error).split())
     for value, option in _TYPED.items():
         text = text.replace(value, option)
     return text

@@ -25,6 +25,7 @@ from crcen.cli.app import (
     option_name,
     renamed,
     share,
+    typed,
 )
 
 _TARGET = option(str, "Column with the label.", default=...)
@@ -55,6 +56,8 @@ def _fit(engine: str, quick: bool, no_fingerprint: bool, details: bool, **given:
     stated = {name: value for name, value in given.items() if is_stated(value)}
     if quick and stated.setdefault("effort", "quick") != "quick":
         raise typer.BadParameter(f"--quick is --effort quick: got --effort {stated['effort']} as well.")
+    if quick:
+        typed("--effort quick", "--quick")
     function = library("fit_table" if engine == "table" else "fit_files")
     accepted = {*inspect.signature(function).parameters, *["details"] * (engine == "table")}
     for name in [*stated, *["details"] * details]:
