@@ -149,6 +149,7 @@ def places(tmp_path_factory):
         ("fit a.csv --target bad --positive maybe", "--positive must be"),
         ("fit a.csv --target bad --drop nothing", "--drop names"),
         ("fit a.csv --target bad --clusters nothing", "--clusters must be"),
+        ("fit a.csv --target bad --quick --learner networks", "--quick must go without --learner networks"),
         ("fit a.csv --target bad --clusters one --time x", "--clusters and --time are two ways to validate"),
         ("split a.csv --target bad --clusters one --time x", "--clusters and --time are two ways to split"),
         ("fit a.csv --target bad --time kind", "--time must name"),

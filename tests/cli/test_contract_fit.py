@@ -108,6 +108,7 @@ def test_look(call, same_keys, home):
     wrong = NOT_FOR_TEXT | {"--category": "b", "--positive": "nothing"}
     rejected(call, "look", base, wrong, RENAMED)
     rejected(call, "look", {}, {"--audited": "e"}, {})
+    rejected(call, "look", {"--drop": "b"}, {"--keep": "b", "--categorical": "b"}, {})
     assert options_of("look") == {*single, *READ, *NOT_FOR_TEXT, "--category", *FOR_ALL}
 
 
@@ -119,6 +120,7 @@ def test_split(call, same_keys, home, tmp_path):
         found = same_keys("split", base | options | {"--folder": tmp_path / str(number)})
         assert set(found["test"]["labels"]) == set(LABELS[home[1]])
     rejected(call, "split", base, NOT_FOR_TEXT | {"--groups": "who", "--test": 2}, RENAMED)
+    rejected(call, "split", base | {"--time": "day"}, {"--seed": 3}, {"--seed": "--seed must be left out with --time"})
     assert options_of("split") == {*single, *READ, *NOT_FOR_TEXT, "--folder", "--groups", *FOR_ALL}
 
 

@@ -192,11 +192,13 @@ def test_options_that_do_not_apply_are_rejected(run, home):
     wrong += [("predict", ("--audit", audit), "--audit must be") for audit in ("0", "-3", "200%", "many")]
     wrong += [("monitor", ("--cohort", "day"), "--cohort and --now need --delay")]
     wrong += [("monitor", ("--error-rate", 0.1), "--false-alarm-rate"), ("predict", ("--append",), "--append")]
-    wrong += [("predict", ("--audit-rule", "uniform"), "go with --audit")]
+    wrong += [("predict", words, "go with --audit") for words in (("--audit-rule", "uniform"), ("--seed", 3))]
+    wrong += [("monitor", ("--delay", 2, "--cohort", "day", "--when", "May"), "--when must be left out with --cohort")]
     wrong += [("report", ("--weighting", "none"), "its page has a price to move")] * is_binary
     wrong += [
         ("plan", ("--level", 0.01, "--recall-bound", 0.5), "--level must go with --drift"),
         ("plan", ("--audit-rule", "uniform"), "--audit-rule must go with --recall-bound"),
+        ("plan", ("--seed", 3), "--seed must go with --recall-bound"),
         ("plan", ("--confidence", 0.9), "--confidence must go with --recall-bound or --cost-width"),
         ("plan", ("--power", 0.9, "--cost-width", 100), "--power must go with --drift or --recall-bound"),
         ("plan", ("--power", 1), "--power must lie between 0 and 1: got 1."),
@@ -385,6 +387,8 @@ def test_from_a_declaration_to_a_verified_certificate(answer, printed, refusal, 
         ("declare|{home}/m.crcen|--require|unlike|--groups|sex|--rows|{home}/rows.csv|--out|{out}", "--groups"),
         ("certify|{home}/rows.csv|{home}/test.csv|--model|{home}/m.crcen|--out|{out}", "is not a declaration"),
         ("verify|{home}/m.crcen", "is not a certificate"),
+        ("verify|{home}/m.crcen|--separator|;", "must go with --data"),
+        ("declare|{home}/m.crcen|--require|unlike|--separator|;|--out|{out}", "must go with --rows"),
         ("verify|{home}/rows.csv", "is not a certificate"),
         ("compare|{home}/m.crcen|{home}/other.crcen|{home}/rows.csv", "must be a column"),
         ("compare|{home}/test.csv|--probability-old|a|--probability-new|a|--target|state", "needs a price"),

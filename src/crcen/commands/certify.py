@@ -43,6 +43,7 @@ FIELDS = ("purpose", "population", "sampling", "oversight", "limitations", "resp
 _FIRST_LINE = re.compile(rb'digest = "sha256:([0-9a-f]{64})"')
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "lightgbm", "torch", "pandas", "pyarrow")
 _ANY_ROWS = "the rows were not stated in advance: any rows are accepted"
+_NO_TABLE = "how a table is read must go with {}=, the table: got none."
 _BINS = 8
 _NOT_SAID = (
     "other populations, other places and later times: the result holds for rows drawn like these",
@@ -166,6 +167,7 @@ def declare(
     saved = "model must be the file of a saved model, whose digest is declared; use crcen.save."
     inputs.require(isinstance(model, str | Path), saved)
     check("confidence", confidence, 0.5 <= confidence < 1.0, "be at least 0.5 and below 1")
+    inputs.require(read is None or rows is not None, _NO_TABLE.format("rows"), "rows")
     fitted, model_sha = inputs.model_of(model), file_digest(model)
     target = target or getattr(fitted, "target_name_", None)
     if target is None:
@@ -645,6 +647,7 @@ def verify(
     read : ReadOptions, optional
         How the table is read; with ``model`` by default as its training table was.
     """
+    inputs.require(read is None or data is not None, _NO_TABLE.format("data"), "data")
     content = read_json(certificate, *CERTIFICATE, "a certificate that crcen certify wrote")
     parts = {"model": {"sha256"}, "declaration": {"digest"}, "data": {"columns", "target", "sha256", "labelled_sha256"}}
     has_parts = all(isinstance(content.get(name), dict) and keys <= {*content[name]} for name, keys in parts.items())

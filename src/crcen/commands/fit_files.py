@@ -168,6 +168,8 @@ def fit_files(
     learner = learner or ("committee" if hold_out else "networks")
     check("learner", learner, learner in LEARNERS, f"be one of {', '.join(LEARNERS)} for files")
     is_networks = learner == "networks"
+    alone = "clusters must go with held-out rows, among which they stay together: got hold_out=0."
+    require(hold_out or clusters is None, alone, "clusters", "hold_out")
     require(hold_out or is_networks, "a committee is combined on held-out rows: got hold_out=0.", "hold_out")
     together = "memory is for the trees of a committee with engine='ray': got learner='networks'."
     require(memory is None or not is_networks or engine == "stream", together, "memory", "learner")

@@ -281,6 +281,7 @@ def monitor_table(
     rate = false_alarm_rate
     check("false_alarm_rate", rate, is_share(rate), "lie between 0 and 1")
     inputs.check_outputs({"state": state, "page": page}, model, data, declaration, costs)
+    check("when", when, when is None or cohort is None, "be left out with cohort=, which says when", "cohort")
     stated = None if declaration is None else declaration_of_model(declaration, model)
     if stated is not None:
         other = f"clusters must be the declared column, {stated.clusters or 'none'}, with declaration=: got {clusters}."

@@ -143,6 +143,7 @@ def plan_table(
         ("level", level == 0.05, ("drift",)),
         ("confidence", confidence == LEVEL, ("recall_bound", "cost_width")),
         ("audit_rule", audit_rule == "neyman", ("recall_bound",)),
+        ("random_state", random_state == 0, ("recall_bound",)),
     ):
         must = f"{name} must go with {'= or '.join(of)}=: the other goals do not depend on it."
         require(is_default or any(goal in goals for goal in of), must, name, *of)

@@ -249,6 +249,7 @@ def predict_table(
     is_audited = audit is not None
     is_rule = audit_rule in rules.AUDIT_RULES and (is_audited or audit_rule == "neyman")
     check("audit_rule", audit_rule, is_rule, "be neyman or uniform, and go with audit=", "audit")
+    check("random_state", random_state, is_audited or not random_state, "go with audit=", "audit")
     require(is_audited or default_action is None, "default_action must go with audit=.", "default_action", "audit")
     ids = _copied(id, all_columns, source, (*names, *why.names, *(AUDIT_COLUMNS if is_audited else ())))
     ignored, watch, pieces = {*ids, target} - {""}, RowWatch(model, clusters=clusters), []

@@ -125,6 +125,7 @@ def split_table(
     check("test", test, is_share(test), "be a share between 0 and 1")
     both = "clusters= and time= are two ways to split: give one of them."
     require(clusters is None or time is None, both, "clusters", "time")
+    check("random_state", random_state, not (time and random_state), "be left out with time=", "time")
     table = open_table(data, read)
     inputs.check_column(target, table.columns, "the target", table.name)
     inputs.role_columns(table, target, {"clusters": clusters, "time": time})

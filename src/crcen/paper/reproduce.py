@@ -714,6 +714,8 @@ def reproduce(
     protocol |= {name: given for name, given in (("selection", selection), ("scoring", scoring)) if given is not None}
     for name in _CHOICES.keys() & protocol.keys():
         _check_choice(name, protocol[name], _CHOICES[name])
+    if methods is not None and artefact not in ("table3", "all"):
+        raise crcen.InvalidParameter(f"methods are those of table3: got {artefact}.", parameter="methods")
     if methods is not None:
         own = settings["table3"]["methods"]
         settings["table3"]["methods"] = method_names(methods, own if reading == "scikit-learn" else crcen.METHODS)

@@ -314,13 +314,15 @@ class Settings:
     def __post_init__(self) -> None:
         needs_token = f"host {self.host} is reachable from other machines and needs a token: --token or --token-file."
         no_share = f"audit must be a share from 0 to 1, such as 1%: got {self.audit:g}."
-        no_log = "log_inputs= and audit= need log=, the decision log."
+        no_log = "log_inputs=, log_size= and audit= need log=, the decision log."
+        of_log = self.log_inputs or self.audit or self.log_bytes != Settings.log_bytes
         for is_wrong, message, *parameters in (
             (not is_loopback(self.host) and not self.token, needs_token, "host"),
             (self.token is not None and len(self.token) < 8, "token must have at least 8 characters.", "token"),
             (not 0.0 <= self.audit < 1.0, no_share, "audit"),
             (self.default_action and not self.audit, "default_action must go with audit=.", "default_action", "audit"),
-            (self.log is None and (self.log_inputs or self.audit), no_log, "log_inputs", "audit", "log"),
+            (self.seed and not self.audit, "seed must go with audit=.", "seed", "audit"),
+            (self.log is None and of_log, no_log, "log_inputs", "log_size", "audit", "log"),
         ):
             if is_wrong:
                 raise InvalidParameter(str(message), parameter=tuple(map(str, parameters)))

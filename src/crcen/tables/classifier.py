@@ -156,6 +156,10 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         dropped, kept, categorical = (self._names(name, frame) for name in ("drop", "keep", "categorical"))
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         reasons = self.drop if isinstance(self.drop, Mapping) else dict.fromkeys(dropped, "asked for")
+        for parameter, names in (("keep", kept), ("categorical", categorical)):
+            for name in sorted(names & dropped):
+                both = f"{parameter} must not name a column that is left out: got {name} ({reasons[name]})."
+                raise InvalidParameter(both, parameter=parameter)
         found = learn_columns(table, reasons, kept, categorical, seed)
         self.columns_ = [one for one in found if isinstance(one, Column)]
         self.dropped_ = [one for one in found if not isinstance(one, Column)]
