@@ -416,7 +416,7 @@ def test_every_option_of_compare_declare_certify_and_verify(crcen_command, home,
     weights = ",".join(f"{label}={w}" for label, w in zip(LABELS[k], (1, 3, 6), strict=False))
     calls = [(), READ, ("--target", "state"), ("--confidence", ".9"), ("--groups", "region"), ("--balanced",)]
     calls += [("--weighting", weights), ("--costs", folder / "costs.csv"), ("--state", tmp_path / "state.json")]
-    calls += [("--audited", "audit_probability")]
+    calls += [("--audited", "audit_probability"), ("--clusters", "patient")]
     scored = crcen.predict_table(folder / "m.crcen", folder / "test.csv", id=["state"]).frame
     scored.to_csv(tmp_path / "scored.csv", index=False)
     keys = set()
@@ -437,9 +437,10 @@ def test_every_option_of_compare_declare_certify_and_verify(crcen_command, home,
     (tmp_path / "about.toml").write_text('purpose = "triage"\n')
     required = ("declare", folder / "m.crcen", "--require", "key equation", "--rows", folder / "rows.csv", *READ)
     more = ("--confidence", ".9", "--description", tmp_path / "about.toml", "--target", "state", "--json")
+    more += ("--clusters", "patient")
     code, out, err = crcen_command(*required, *more, "--out", tmp_path / "d.toml")
     assert (code, "key equation" in out) == (0, True), err
-    written = ("--out", tmp_path / "c.html", "--json-out", tmp_path / "c.json")
+    written = ("--out", tmp_path / "c.html", "--json-out", tmp_path / "c.json", "--clusters", "patient")
     certify = ("certify", tmp_path / "d.toml", folder / "test.csv", "--model", folder / "m.crcen", *written)
     verify = ("verify", tmp_path / "c.json", "--data", folder / "test.csv")
     for command in (certify, verify):
