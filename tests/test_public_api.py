@@ -123,6 +123,7 @@ OLD = {
     "crcen.Costs": "CostMatrix.binary",
     "crcen.ClassWeighting": "crcen.theory.price.Price",
     "crcen.ClassKeyEquations": "KeyEquation",
+    "crcen.CurveStep": "crcen.theory.expense.ExpenseStep",
     "crcen.RowSets": "crcen.training.jobs.TrainingJob",
     "crcen.TableFile": "crcen.tables.reading.Table",
     "crcen.expected_cost": "CostMatrix.expected",

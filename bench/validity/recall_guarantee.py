@@ -31,7 +31,7 @@ def sample(rng: np.random.Generator, share: float, confidence: float, n_pos: int
     p = np.concatenate([rng.uniform(size=n_pos), 0.5 * rng.uniform(size=n_pos)])
     p = np.ceil(10.0 * p) / 10.0 if is_tied else p
     goals = RecallAtLeast(share, confidence), RecallAtLeast(share)
-    rows = CurveRows(target, p, np.ones(2 * n_pos))
+    rows = CurveRows.binary(target, p)
     chosen = [choose_weighting(rows, goal, n_resamples=1) for goal in goals]
     return tuple(recall_at(one.threshold, is_tied) for one in chosen)
 

@@ -30,7 +30,7 @@ _SUBMODULE_NAMES = {
     "crcen.datasets.simulated": "RareEvents sim1_posterior sim2_posterior",
     "crcen.decisions.decide": "DecisionSummary",
     "crcen.decisions.drift": "DriftAlarm MonitorReading",
-    "crcen.decisions.expense_curve": "ChosenWeighting CurveStep EquivalenceReport equivalence_report",
+    "crcen.decisions.expense_curve": "ChosenWeighting EquivalenceReport equivalence_report",
     "crcen.exceptions": "DataUnavailable DeviceMissing MissingExtra TrainingFailed",
     "crcen.files.model_file": "ModelInfo",
     "crcen.models.fitted": "Stationarity",
@@ -56,6 +56,7 @@ _SUBMODULE_NAMES = {
 _REMOVED = {
     "Costs": "use CostMatrix.binary(tp=0, fp=1, fn=1, tn=0)",
     "ClassWeighting": "use crcen.theory.price.Price, which resolve returns",
+    "CurveStep": "use crcen.theory.expense.ExpenseStep, the step of every expense curve and table",
     "ClassKeyEquations": "use KeyEquation, which key_equation returns for any number of classes",
     "RowSets": "give row numbers to crcen.training.jobs.TrainingJob",
     "TableFile": "use crcen.tables.reading.Table, which open_table returns",

@@ -32,7 +32,6 @@ from crcen import choose_weighting as choose
 from crcen.decisions.expense_curve import equivalence_report
 from crcen.models.search.weight_path import path_logits
 from crcen.paper.estimators import MovedThresholdClassifier
-from crcen.theory.metrics import decision_counts
 from crcen.theory.price import sigmoid, weighted_probability
 from grouped_settings import grouped
 from papers_training import CRCENClassifier, CRCENClassifierCV
@@ -434,14 +433,15 @@ def test_the_least_weights_with_these_recalls(three, asked):
     p, classes = three.predict_proba(NEW), three.classes_
     w = np.array([found.weighting[label] for label in classes])
     truth = np.searchsorted(classes, LABELS[TRUTH])
-    recalls = decision_counts(truth, (p * w).argmax(axis=1), 3).recalls
-    np.testing.assert_allclose(found.counts.recalls, recalls)
+    recalls = crcen.confusion_counts(truth, (p * w).argmax(axis=1)).recall
+    np.testing.assert_allclose(found.counts.recall, recalls)
+    assert [one["recall"].value for one in found.figures.values()] == pytest.approx(recalls)
     for label, recall in asked.items():
         k = classes.tolist().index(label)
         assert recalls[k] >= recall
         if w[k] > 1.0:  # with any less it would not be reached
             less = w * np.where(np.arange(3) == k, 1.0 - 1e-6, 1.0)
-            assert decision_counts(truth, (p * less).argmax(axis=1), 3).recalls[k] < recall
+            assert crcen.confusion_counts(truth, (p * less).argmax(axis=1)).recall[k] < recall
     assert all(found.weighting[label] == 1.0 for label in set(LABELS) - set(asked))
     assert "recall" in str(found)
 

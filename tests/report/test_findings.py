@@ -25,6 +25,7 @@ from crcen.report import evidence as columns
 from crcen.report.checks import CHECKS, examine, group_chance, score_distance
 from crcen.report.evidence import column_effects, evidence_of, gather, permutation_importance, single_columns
 from crcen.report.quality import OperatingPoints, compare, price_grid, price_ladder, reliability_groups, rounded
+from crcen.theory.expense import expense_steps
 from crcen.theory.metrics import log_losses
 from crcen.theory.price import weighted_probability
 from crcen.theory.residual_test import TrainingError
@@ -217,19 +218,19 @@ def test_noise_of_right_probabilities_is_rarely_large_and_the_unit_of_weights_do
     beyond, looked = 0, 0
     for seed in range(40):
         X, y = draw(model, 600, seed=seed)
-        points = OperatingPoints(y == 1, model.predict_proba(X)[:, 1], np.ones(y.size))
-        noise = [points.deviation(step) for step in points.path(price_ladder(5.0, 8.0))]
+        path = [crcen.resolve(crcen.CostRatio(one), 1, 8) for one in price_ladder(5.0, 8.0)]
+        noise = [one.deviation() for one in expense_steps(y, np.ones(y.size), path, model.predict_proba(X))]
         noise = [z for z in noise if not math.isnan(z)]
         beyond, looked = beyond + sum(abs(z) > 3 for z in noise), looked + len(noise)
     assert looked > 200
     assert beyond / looked < 0.01
     rng = np.random.default_rng(1)
     p = rng.uniform(0.1, 0.25, 300)
-    target = rng.random(300) < 0.5
-    one, seven = (OperatingPoints(target, p, np.full(300, size)) for size in (1.0, 7.0))
-    steps = [points.path([3.0, 9.0]).steps[0] for points in (one, seven)]
-    assert one.deviation(steps[0]) == pytest.approx(seven.deviation(steps[1]))
-    assert one.deviation(steps[0]) > 3
+    y, path = (rng.random(300) < 0.5).astype(int), [crcen.resolve(crcen.CostRatio(one), 1, 8) for one in (3.0, 9.0)]
+    rows = (np.full(300, size) for size in (1.0, 7.0))
+    (one,), (seven,) = (expense_steps(y, weights, path, np.column_stack([1 - p, p])) for weights in rows)
+    assert one.deviation() == pytest.approx(seven.deviation())
+    assert one.deviation() > 3
 
 
 @pytest.mark.parametrize(("price", "ratio"), [(5.0, 10.0), (0.03, 4.0), (1.0, 1.0), (1e12, 5000.0), (1e-9, 2.0)])

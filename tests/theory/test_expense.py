@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.expense import expense_table, judge_class_steps, outside_chance
+from crcen.theory.expense import expense_steps, expense_table, outside_chance, weight_paths
 from crcen.theory.price import Alpha, Budget, CostRatio, Lam, Price
 
 
@@ -75,6 +75,8 @@ def test_a_table():
     assert [(step.delta_fp, step.catches) for step in table] == [(20, 10), (40, 10), (20, 0), (70, 5)]
     assert len(str(table).splitlines()) == 6
     assert "average price over the whole path: 6 " in str(table)
+    (step,) = expense_table([[1, 3, 2], {0: 2, 1: 6, 2: 8}], [20, 10], [5, 30])  # ratios of weights matter
+    assert (step.number, step.bracket_low, step.bracket_high, step.expense) == (2, 2, 4, 2.5)
 
 
 @pytest.mark.parametrize(
@@ -88,6 +90,8 @@ def test_a_table():
         ([0.5, 0.6], [1, 1, 1], [1, 1], InvalidInput, r"fn must be one count for each of the 2 .* \(3,\)"),
         ([0.5, 0.6], [1, 1], [1], InvalidInput, r"fp must be one count for each of the 2 .* \(1,\)"),
         ([0.5, 0.6], [1, -1], [1, 1], InvalidInput, "fn must be finite and not negative, got -1"),
+        ([[1, 2, 3], [1, 3, 4]], [1, 1], [1, 1], InvalidParameter, "must raise the weight of one class and keep"),
+        ([[1, 2, 3], [1, 2, 3]], [1, 1], [1, 1], InvalidParameter, "increase in the weight of one class, got 1 bef"),
     ],
 )
 def test_refused(path, fn, fp, error, words):
@@ -120,45 +124,60 @@ def test_a_step_counts_standard_deviations_outside_its_bracket(counts, z, words)
 # -- K classes -------------------------------------------------------------------------------------------------------
 
 
-def stepped(seed, n=3000, n_classes=5, moved=0.0):
-    """Labels of a softmax; the log-odds of the last class but one may have moved."""
+def stepped(seed, k, n=3000, moved=0.0):
+    """Labels of a softmax; the log-odds of the last class may have moved."""
     rng = np.random.default_rng(seed)
-    slopes = 1.5 * np.random.default_rng(1).normal(size=(3, n_classes))
-    logits = rng.normal(size=(n, 3)) @ slopes - np.linspace(0, 3, n_classes)
+    slopes = 1.5 * np.random.default_rng(1).normal(size=(3, k))
+    logits = rng.normal(size=(n, 3)) @ slopes - np.linspace(0, 3, k)
     p = np.exp(logits)
     p /= p.sum(axis=1, keepdims=True)
-    logits[:, -2] += moved
+    logits[:, -1] += moved
     y = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
-    return y, p, Price(1 / p.mean(axis=0), 9000 * p.mean(axis=0))
+    return y, p, Price(1 / p.mean(axis=0), 9000 * p.mean(axis=0), positive=1 if k == 2 else None)
 
 
-def test_a_step_costs_what_the_rows_that_move_lose_for_one_gained():
-    y, p, price = stepped(0)
+def judged(y, p, price, sizes=None):
+    sizes = np.ones(len(y)) if sizes is None else sizes
+    return [step for path in weight_paths(price) for step in expense_steps(y, sizes, path, p)]
+
+
+@pytest.mark.parametrize("k", [2, 3, 5])
+def test_a_step_costs_what_the_rows_that_move_lose_for_one_gained(k):
+    y, p, price = stepped(0, k)
     sizes = np.random.default_rng(2).integers(0, 3, len(y)).astype(float)
-    steps = judge_class_steps(y, p, price, sizes)
-    assert len(steps) > 8
+    steps = judged(y, p, price, sizes)
+    assert [step.number for step in steps] == ([1] * 4 if k == 2 else np.repeat(range(k), 4).tolist())
+    w = price.weights / (price.weights[0] if k == 2 else 1)  # two classes: in false alarms
     for step in steps:
-        weights = [np.where(np.arange(5) == step.number, end, price.weights) for end in (step.low, step.high)]
-        before, after = ((p * w).argmax(axis=1) for w in weights)
+        ends = (step.bracket_low, step.bracket_high)
+        before, after = ((p * np.where(np.arange(k) == step.number, end, w)).argmax(axis=1) for end in ends)
         moved = before != after
         assert (after[moved] == step.number).all()
-        lost = sum(sizes[moved & (y == k) & (before == k)].sum() * price.weights[k] for k in range(5))
-        assert step.price == pytest.approx(lost / sizes[moved & (y == step.number)].sum())
-        assert step.n_rows == (moved & (sizes > 0)).sum()
-        if step.low <= step.price <= step.high:
-            assert step.z == 0
-        else:
-            assert np.sign(step.z) == np.sign(step.price - step.high)
+        lost = sum(sizes[moved & (y == j) & (before == j)].sum() * w[j] for j in range(k))
+        gained = sizes[moved & (y == step.number)].sum()
+        assert (step.delta_fp, step.catches, step.expense) == pytest.approx((lost, gained, lost / gained))
+        assert step.fn_end == pytest.approx(sizes[(y == step.number) & (after != y)].sum())
+        z, pair = step.deviation(), p[moved, before[moved]] + p[moved, step.number]
+        if step.verdict == "inside":
+            assert z == 0
+        elif not math.isnan(z):  # at the end, worth · P(old class) = end · P(class)
+            end = ends[step.verdict == "above"]
+            variance = end * np.sum(sizes[moved] ** 2 * w[before[moved]] * pair)
+            assert z == pytest.approx((end * gained - lost) / math.sqrt(variance))
+            assert step.deviation(4.0) == pytest.approx(z / 2)
 
 
-def test_right_probabilities_seldom_leave_a_bracket_and_wrong_ones_do():
-    judged = [judge_class_steps(y, p, w, np.ones(len(y))) for y, p, w in map(stepped, range(80))]
-    chances = np.array([outside_chance(steps) for steps in judged])
+@pytest.mark.parametrize("k", [2, 5])
+def test_right_probabilities_seldom_leave_a_bracket_and_wrong_ones_do(k):
+    def known(*rows):
+        return [(z, step.number) for step in judged(*rows) if not math.isnan(z := step.deviation())]
+
+    chances = np.array([outside_chance([z for z, _ in known(*stepped(seed, k))]) for seed in range(80)])
     assert (chances < 0.05).mean() <= 0.05
-    y, p, w = stepped(0, moved=1.2)
-    steps = judge_class_steps(y, p, w, np.ones(len(y)))
-    assert outside_chance(steps) < 1e-4
-    assert min(steps, key=lambda one: one.z).number == 3  # more frequent than stated, so cheaper to find
-    assert outside_chance(judge_class_steps(y, p, w, np.ones(len(y)), noise=1e6)) > 0.3
-    assert outside_chance(()) == 1
-    assert judge_class_steps(y[:5], p[:5], w, np.ones(5)) == ()
+    y, p, price = stepped(0, k, moved=1.2)
+    found = known(y, p, price)
+    assert outside_chance([z for z, _ in found]) < 1e-4
+    assert max(found)[1] == k - 1  # more frequent than stated, so cheaper to find
+    assert outside_chance([step.deviation(1e6) for step in judged(y, p, price)][-4:]) > 0.3
+    assert outside_chance([]) == 1
+    assert not [z for z, _ in known(y[:5], p[:5], price) if z]

@@ -14,13 +14,12 @@ from crcen.commands.inputs import GROUP_CHECK, Data, FittedModel, Label, require
 from crcen.commands.results import note_lines
 from crcen.commands.rules import CostsLike, Prevalence, ReviewPrices, Weighting
 from crcen.commands.scoring import Judging, unlike_lines
-from crcen.decisions.expense_curve import ChosenWeighting
+from crcen.decisions.expense_curve import ChosenWeighting, CurveRows
 from crcen.report import quality as measures
 from crcen.report.checks import CHECKS, Finding, examine
 from crcen.report.evidence import compared_groups, evidence_of, gather
 from crcen.tables.fingerprint import Recognition
 from crcen.tables.profile import Difference
-from crcen.theory.expense import ClassStep, judge_class_steps
 from crcen.theory.groups import GroupComparison
 from crcen.theory.intervals import LEVEL, Interval, shifted_probabilities
 from crcen.theory.key_equation import EquationTest
@@ -47,7 +46,7 @@ class TableEvaluation(ShownInOneLine):
     metrics: dict[str, Interval]
     equation: EquationTest  # key equations at the weights of training
     # Cost of catches between half the price, the price and twice the price; for more classes the steps of each weight.
-    expense: ExpenseCurve | tuple[ClassStep, ...]
+    expense: ExpenseCurve
     noise: float = 1.0  # how much more new rows vary than under the truth, since the model was fitted
     notes: tuple[str, ...] = ()
     unlike: tuple[Difference, ...] = ()  # differences from training rows beyond chance
@@ -67,7 +66,7 @@ class TableEvaluation(ShownInOneLine):
         """For two classes: found, missed, false alarms and the rest."""
         if self.price.positive is None:
             raise AttributeError("the counts of several classes are in quality.counts.")
-        return measures.confusion_of(self.quality.counts, self.price.positive)
+        return ConfusionCounts.of_table(self.quality.counts.table, self.price.positive)
 
     @property
     def n_rows(self) -> int:
@@ -98,7 +97,7 @@ class TableEvaluation(ShownInOneLine):
             "cost_per_1000": self.metrics["cost_per_1000"].to_dict(),
             **rules.bound_values(self.audited),
             **attributes(self, "audited metrics key_equation=equation"),
-            "expense": rules.step_values(self.expense, self.noise, self.labels),
+            "expense": rules.step_values(self.expense, self.noise),
             **attributes(self, "prevalence=shares notes unlike training_rows=recognition findings groups failures"),
             **attributes(self, "chosen review row_costs"),
         }
@@ -108,7 +107,7 @@ class TableEvaluation(ShownInOneLine):
             f"  {measures.METRICS[name].title:<24} {measures.measured_text(one)}" for name, one in self.metrics.items()
         )
         head, positive = f"{self.data}: {self.n_rows:,} rows, ", None
-        if isinstance(self.expense, tuple) or self.price.positive is None:
+        if self.price.positive is None:
             lines, steps = [f"{head}{len(self.labels)} classes of {self.target}", "", *self.quality.lines()], []
         else:
             positive, by_weight = self.labels[self.price.positive], ", by weight" if self.is_weighted else ""
@@ -241,16 +240,13 @@ def evaluate_table(
     else:
         evidence = evidence_of(rows.model, y, p, weights, **seen)
     evidence = replace(evidence, proba=p, price=trained)
-    expense: ExpenseCurve | tuple[ClassStep, ...]
     judged = by_row = None
-    if column is None:
-        expense = judge_class_steps(y, p, trained, w, evidence.step_noise)
-    else:
-        own, around = (y == column, p[:, column]), rules.prices_around(price)
-        expense = ExpenseCurve.from_predictions(*own, around, sample_weight=weights, random_state=random_state)
+    if column is not None:
+        own, misses = (y == column, p[:, column]), scored.amounts("cost_column")
         judged = rules.judge_review(*own, rule.review, price.cost_ratio, weights)
-        misses = scored.amounts("cost_column")
         by_row = None if misses is None else rules.RowCosts.of(*own, misses, rule.alarm_cost, price, weights)
+    around = trained if column is None else rules.prices_around(price)
+    expense = ExpenseCurve.from_rows(CurveRows(y, p, w, column, rule.labels), around, random_state=random_state)
     values = {name: inputs.group_values(scored.labelled(name)) for name in judging.groups}
     compared = compared_groups(evidence, values, price)
     findings = examine(replace(evidence, groups=compared), {*CHECKS} - _OF_COLUMNS | of_columns)

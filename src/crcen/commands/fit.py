@@ -105,7 +105,6 @@ class PositiveClass(NamedTuple):
     counts: ConfusionCounts
     metrics: dict[str, Interval]
     average_price: float
-    expense: crcen.ExpenseCurve
     alarm_shares: dict[str, float | bool]  # see `alarm_shares`
     notes: list[str]  # alarms that differ, classes that are separated, a useless model
 
@@ -198,6 +197,7 @@ class TableFit(FittedTable):
     validation: str  # how rows were held out
     n_validated: int  # rows that were held out once
     quality: Quality  # decisions of out-of-fold rows and their cost, for each class
+    expense: crcen.ExpenseCurve  # cost of catches between half and twice the price, or of each class around its weight
     positive: PositiveClass | None  # the same for the positive class, if there is one
     signs: Signs  # columns that may be recorded after the event, copies of rows, repeating identifiers
     selection: Selection | None  # how rows were chosen for a label, if that was stated
@@ -209,9 +209,10 @@ class TableFit(FittedTable):
         model, positive, own_price = self.model, self.positive, dict[str, object]()
         out_of_fold, equation = self.quality.to_dict(), model.estimator_.oof_key_equation_
         error: TrainingError | None = getattr(model, "training_error_", None)
+        own_price["average_price"] = None if positive is None else json_value(positive.average_price)
+        own_price["expense"] = rules.step_values(self.expense)
+        own_price["alarm_shares"] = None if positive is None else positive.alarm_shares
         if positive is not None:
-            own_price["average_price"] = json_value(positive.average_price)
-            own_price |= {"expense": rules.step_values(positive.expense), "alarm_shares": positive.alarm_shares}
             own = {name: json_value(one.value) for name, one in positive.metrics.items() if name != "cost_per_1000"}
             out_of_fold |= {"counts": count_values(positive.counts), **own}
         residual = equation.residual if np.ndim(equation.lhs) == 0 else equation.residuals
@@ -270,7 +271,7 @@ class TableFit(FittedTable):
         measured += [] if error is None else [f"{'model error':<24} {error}"]
         lines += [f"  {line}" if line else "" for line in measured]
         if positive is not None:
-            lines += ["Cost per extra catch: observed and expected", *rules.step_lines(positive.expense)]
+            lines += ["Cost per extra catch: observed and expected", *rules.step_lines(self.expense)]
         return "\n".join(lines)
 
     def _positive_lines(self, positive: PositiveClass) -> list[str]:
@@ -459,7 +460,7 @@ def fit_table(
     signs = find_signs(model.columns_, table, numbers, model.classes_.tolist(), model.dropped_)
     if signs.leaks:
         model.leaks_ = [" and ".join(one.columns) for one in signs.leaks]
-    p, seen, seen_from_positive = _held_out(model, y, weights, encoded.X, related)
+    p, seen, expense, seen_from_positive = _held_out(model, y, weights, encoded.X, related)
     held_out, together = (None if one is None else one[seen] for one in (weights, related))
     quality = measure_quality(numbers[seen], p, rules.own_costs(model), held_out, together)
     sizes, watched = np.bincount(numbers, minlength=len(model.classes_)), model.weighting_.positive
@@ -490,6 +491,7 @@ def fit_table(
         validation=how,
         n_validated=int(seen.sum()),
         quality=quality,
+        expense=expense,
         positive=seen_from_positive,
         signs=signs,
         selection=selection,
@@ -620,30 +622,27 @@ def _measure_training_error(
 
 def _held_out(
     model: TableClassifier, y: LabelArray, weights: Array | None, encoded: Array, clusters: Index | None
-) -> tuple[Array, Bools, PositiveClass | None]:
-    """Out-of-fold probabilities (held out, K), which rows were held out, and their figures for the positive class."""
+) -> tuple[Array, Bools, crcen.ExpenseCurve, PositiveClass | None]:
+    """Out-of-fold probabilities (held out, K), which rows were held out, their expense, and figures if binary."""
     estimator, price = model.estimator_, model.weighting_
-    if price.positive is None:
-        p = estimator.oof_proba_
-        seen = np.isfinite(p).all(axis=1)
-        return p[seen], seen, None
-    expense = crcen.ExpenseCurve.from_cv(estimator, y, rules.prices_around(price), sample_weight=weights)
-    rows = expense.rows
+    around = price if price.positive is None else rules.prices_around(price)
+    expense = crcen.ExpenseCurve.from_cv(estimator, y, around, sample_weight=weights)
+    rows, seen = expense.rows, np.isfinite(estimator.oof_proba_).all(axis=1)
     assert rows is not None  # a curve of moved thresholds has its rows
-    seen = np.isfinite(estimator.oof_decision_function_)
-    alarms, some = price.decide(rows.p), rows_to_score(len(y))
+    if price.positive is None:
+        return rows.p, seen, expense, None
+    chances, some = rows.p[:, price.positive], rows_to_score(len(y))
+    alarms = price.decide(chances)
     by_model = np.asarray(estimator.predict(encoded[some]) == model.pos_label_)
     shares, notes = alarm_shares(alarms, by_model, seen, some)
-    p, w = rows.p[alarms], rows.weights[alarms]  # of an average catch: false alarms that are expected
+    p, w = chances[alarms], rows.weights[alarms]  # of an average catch: false alarms that are expected
     average = float((1.0 - p) @ w) / float(p @ w) if (p @ w) > 0.0 else math.nan
-    both = price.by_column(rows.p, 1.0 - rows.p)
-    numbers = np.where(rows.target, price.positive, 1 - price.positive)
     related = None if clusters is None else clusters[seen]
-    scored = RowMetrics(numbers, both, price, rows.weights, clusters=related)
+    scored = RowMetrics(rows.y, rows.p, price, rows.weights, clusters=related)
     counts, metrics = scored.confusion, scored.measured()
     notes += too_good(metrics["roc_auc"].value)
     notes += of_no_use(metrics["log_loss"].value, [float(counts.tp + counts.fn), float(counts.fp + counts.tn)])
-    return both, seen, PositiveClass(counts, metrics, average, expense, shares, notes)
+    return rows.p, seen, expense, PositiveClass(counts, metrics, average, shares, notes)
 
 
 def _class_notes(model: TableClassifier, quality: Quality) -> list[str]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,6 @@ from crcen.decisions.expense_curve import ChosenWeighting, CurveRows, choose_wei
 from crcen.tables.cells import is_missing_mark, read_numbers
 from crcen.tables.fingerprint import Recognition
 from crcen.tables.reading import open_table
-from crcen.theory.expense import ClassStep
 from crcen.theory.goals import ThresholdGoal, goal_of
 from crcen.theory.intervals import LEVEL, Interval, estimate_shares, shifted_probabilities
 from crcen.theory.limits import EXPENSE_Z
@@ -58,21 +57,14 @@ def prices_around(price: Price) -> list[CostRatio]:
     return [CostRatio(plain_price(price.cost_ratio) * factor) for factor in (0.5, 1.0, 2.0)]
 
 
-def step_values(
-    steps: ExpenseCurve | Sequence[ClassStep], noise: float = 1.0, labels: Sequence[object] = ()
-) -> list[Values]:
-    """Steps of the price, or of the weight of each of several classes, as plain values; noise of the fitted model."""
-    if not isinstance(steps, ExpenseCurve):
-        return [
-            {"label": json_value(labels[one.number]), "bracket": [one.low, one.high]}
-            | attributes(one, "catches=gained expense=price standard_deviations=z")
-            for one in steps
-        ]
+def step_values(curve: ExpenseCurve, noise: float = 1.0) -> list[Values]:
+    """Steps of the weight of a class as plain values; noise of the fitted model."""
     values = []
-    for one in steps.steps:
+    for one in curve:
         z = one.deviation(noise)
         values.append(
             {
+                "label": json_value(curve.label(one.number)),
                 "bracket": [plain_price(one.bracket_low), plain_price(one.bracket_high)],
                 **attributes(one, "catches false_alarms=delta_fp expense"),
                 "interval": [json_value(one.low), json_value(one.high)],
@@ -88,7 +80,7 @@ def step_values(
 def step_lines(curve: ExpenseCurve, noise: float = 1.0) -> list[str]:
     """Each step as a line: the bracket, what was paid, and the verdict."""
     lines = []
-    for one in curve.steps:
+    for one in curve:
         bracket = f"  price {one.bracket_low:.4g} to {one.bracket_high:.4g}"
         paid = f"{one.catches:,.6g} more found for {one.delta_fp:,.6g} more false alarms"
         if one.catches > 0.0:
@@ -401,8 +393,7 @@ def chosen_price(
     require(goal.period is None, f"{goal} has no single price: state alarms in all, or a share such as 5/1000 rows.")
     if goal.confidence is not None and recognition is not None and recognition.status == "seen":
         raise InvalidInput(f"a guarantee needs rows that the model did not see, and of {name} {recognition.measured}.")
-    rows = CurveRows(positive, p, np.ones(len(p)) if weights is None else weights)
-    return cast(ChosenWeighting, choose_weighting(rows, goal, clusters=clusters))
+    return choose_weighting(CurveRows.binary(positive, p, weights), goal, clusters=clusters)
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.checks import check_probabilities, check_row_weights
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.goals import Goal, goal_of
-from crcen.theory.metrics import ConfusionCounts, DecisionCounts, confusion_counts, decision_counts
+from crcen.theory.metrics import ConfusionCounts, confusion_counts, count_decisions
 from crcen.theory.price import Alpha, CostRatio, Labels, Price, WeightingLike, as_spec, cost_ratio_of, resolve
 from crcen.theory.rows import Array, Estimator, Index, Rows, ShownInOneLine
 
@@ -102,7 +102,7 @@ class DecisionSummary(ShownInOneLine):
     expected: Array  # (K, A): expected rows of each class with each decision
     expected_cost: float  # in the unit of the price: false alarms, unless it is a `CostMatrix`
     constant_costs: Array  # (A,): expected cost of each decision for all rows
-    counts: ConfusionCounts | DecisionCounts | None = None  # if labels were given; of alarms ConfusionCounts
+    counts: ConfusionCounts | None = None  # if labels were given
     realised_cost: float = math.nan
     # For alarms: false alarms that one more catch may cost, smallest and largest over the rows.
     marginal_price: tuple[float, float] | None = None
@@ -126,7 +126,7 @@ class DecisionSummary(ShownInOneLine):
     def realised_price(self) -> float:
         """False alarms per catch that happened; NaN without labels or without a catch."""
         found = self.counts
-        return float(found.fp / found.tp) if isinstance(found, ConfusionCounts) and found.tp else math.nan
+        return float(found.fp / found.tp) if found is not None and found.several is None and found.tp else math.nan
 
     @property
     def _alarm(self) -> int:
@@ -138,9 +138,9 @@ class DecisionSummary(ShownInOneLine):
         if self.marginal_price is not None:
             return self._alarms_as_text(*self.marginal_price)
         head = f"{self.n_decided.sum()} rows decided"
-        lines = [head, "expected", DecisionCounts(self.expected).table_of(self.names)]
+        lines = [head, "expected", ConfusionCounts.of_table(self.expected).table_of(self.names)]
         paid = ""
-        if isinstance(self.counts, DecisionCounts):
+        if self.counts is not None:
             lines += ["realised", self.counts.table_of(self.names)]
             paid = f", realised {self.realised_cost:.6g}"
         lines.append(
@@ -158,7 +158,7 @@ class DecisionSummary(ShownInOneLine):
             f"  expected   {self.expected_catches:.4g} catches, {self.expected[0, 1]:.4g} false alarms, "
             f"{self.expected[1, 0]:.4g} misses",
         ]
-        if isinstance(self.counts, ConfusionCounts):
+        if self.counts is not None:
             tp, fp, fn = self.counts.tp, self.counts.fp, self.counts.fn
             lines.insert(3, f"  price paid per catch        {self.realised_price:<12.4g} false alarms (realised)")
             lines.append(f"  realised   {tp:.6g} catches, {fp:.6g} false alarms, {fn:.6g} misses")
@@ -198,8 +198,7 @@ def decision_summary(
         chances = np.column_stack([1.0 - chances, chances])
     expected, table = costs.expected(chances), np.zeros((costs.n_classes, len(names)))
     np.add.at(table.T, chosen, chances)
-    counts: ConfusionCounts | DecisionCounts | None = None
-    realised = math.nan
+    counts, realised = None, math.nan
     if y is not None:
         if len(np.atleast_1d(y)) != len(chosen):
             raise InvalidInput(f"y must have one label for each of {len(chosen)} rows, got {len(np.atleast_1d(y))}")
@@ -207,7 +206,7 @@ def decision_summary(
             counts, truth = confusion_counts(y, chosen), np.asarray(y, dtype=np.int64)
         else:
             truth = Labels(np.array(names[: costs.n_classes])).encode(y)
-            counts = decision_counts(truth, chosen, costs.n_classes, n_actions=len(names))
+            counts = count_decisions(truth, chosen, np.ones(len(truth)), costs.n_classes, len(names))
         realised = float(costs.realised(truth, chosen).sum())
     return DecisionSummary(
         names=names,

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,23 +13,23 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from crcen._support.extras import renamed
+from crcen._support.values import json_value
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.search.weight_path import path_logits
-from crcen.theory.checks import check_binary_rows, check_clusters, check_probabilities, check_row_weights, class_totals
+from crcen.theory import checks
+from crcen.theory.checks import check_binary_rows, check_probabilities, check_row_weights, class_totals
 from crcen.theory.cost_matrix import CostMatrix
-from crcen.theory.expense import ExpenseStep, ExpenseTable, expense_table
+from crcen.theory.expense import ExpenseStep, ExpenseTable, expense_steps, weight_paths
 from crcen.theory.goals import ThresholdGoal, goal_of
-from crcen.theory.intervals import Interval, share_interval
+from crcen.theory.intervals import UNKNOWN, Interval, share_interval
 from crcen.theory.key_equation import KeyEquation, key_equation, key_equation_of_logits
 from crcen.theory.metrics import (
     ConfusionCounts,
-    DecisionCounts,
     bootstrap_sums,
-    confusion_counts,
-    decision_counts,
+    count_decisions,
     percentile_interval,
 )
-from crcen.theory.price import Alpha, CostRatio, Labels, Price, WeightingLike, positive_number, resolve, sigmoid
+from crcen.theory.price import Alpha, CostRatio, Labels, Price, WeightingLike, positive_number, resolved, sigmoid
 from crcen.theory.rows import Array, Axes, Bools, DataFrame, Estimator, Index, Rows, ShownInOneLine, Splitter, as_numpy
 from crcen.theory.thresholds import RowsByProbability, price_of_threshold
 
@@ -46,57 +46,49 @@ _DEFAULT_PATH = (Alpha(0.25), Alpha(0.5), Alpha(1.0), Alpha(2.0), Alpha(4.0))
 
 @dataclass(frozen=True, eq=False)
 class CurveRows:
-    """Labels (True is positive), natural posteriors and sample weights of the rows behind a curve."""
+    """Class numbers, natural posteriors and sample weights of rows."""
 
-    target: Bools
-    p: Array
+    y: Index
+    p: Array  # (n, K)
     weights: Array
+    positive: int | None = None  # the positive one of two classes
+    labels: tuple[Any, ...] = ()  # of the classes, if they are known
 
+    @classmethod
+    def binary(cls, y: ArrayLike, p: ArrayLike, sample_weight: ArrayLike | None = None) -> "CurveRows":
+        """From 0/1 or bool labels and posteriors of the positive class, (n,)."""
+        target, chances = check_binary_rows(y, p, "p")
+        weights = check_row_weights(sample_weight, target.size)
+        return cls(target.astype(np.int64), np.column_stack([1.0 - chances, chances]), weights, 1)
 
-@dataclass(frozen=True)
-class CurveStep(ExpenseStep):
-    """One step of an expense curve with its interval."""
+    def totals(self) -> Array:
+        """Weight of the rows of each class; each must have some."""
+        if self.positive is not None:
+            pos, neg = class_totals(self.y == self.positive, self.weights)
+            return np.array([neg, pos][:: 1 if self.positive == 1 else -1])
+        n_classes = self.p.shape[1]
+        return Labels(np.array(self.labels or range(n_classes))).counts(self.y, self.weights)
 
-    low: float  # bootstrap interval of the expense; inf where resamples gained no catch, NaN where there is none
-    high: float
-    kind: str  # of the curve: "threshold" or "retrained"
-
-    @property
-    def is_beyond_noise(self) -> bool:
-        """Whether the whole interval lies outside the bracket."""
-        return self.low > self.bracket_high or self.high < self.bracket_low
-
-    @property
-    def reason(self) -> str:
-        """The verdict as a sentence: what it means on this curve, or why there is none."""
-        if self.verdict == "undefined":
-            same = self.kind == "threshold" and self.delta_fp == 0.0 and self.catches == 0.0
-            return "no row lies between the two thresholds" if same else super().reason
-        if self.verdict == "inside":
-            return ""
-        if math.isnan(self.low):
-            return "no interval, so chance cannot be excluded"
-        if not self.is_beyond_noise:
-            return "its interval reaches the bracket: may be chance"
-        wrong = f"probabilities between these prices are too {'high' if self.verdict == 'above' else 'low'}"
-        return wrong if self.kind == "threshold" else f"{wrong}, or the ranking changed from one network to the next"
+    def label(self, number: int) -> Any:
+        """The label of a class, or its number."""
+        return self.labels[number] if self.labels else number
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ExpenseCurve(ShownInOneLine):
+class ExpenseCurve(ExpenseTable):
     """Counts along a path of weights, the expense of every step, its bracket, its interval and a verdict.
 
     Make one with `from_predictions` (one model's threshold moves: a step outside its bracket is about the
     probabilities), `from_estimator` (a network trained for each weight: it may also be a changed ranking) or `from_cv`.
-    Intervals are percentile bootstraps over the rows judged, without the chance of training.
+    Intervals are percentile bootstraps over the rows judged, without the chance of training. Without a positive class,
+    a path raises the weight of one class, and there may be a path for every class, one after the other.
     """
 
     kind: str  # "threshold" or "retrained"
     weightings: tuple[Price, ...]  # in increasing order of price
     counts: ConfusionCounts  # one entry for each weighting
-    intervals: Array  # (steps, 2), bootstrap intervals of the expense
     level: float
-    key_equations: tuple[KeyEquation, ...] = ()  # at each weighting
+    equations: tuple[KeyEquation, ...] = ()  # ``key_equations`` of networks that were trained separately
     rows: CurveRows | None = None  # where one model's threshold moved
     source: str = ""  # which rows the counts are of
 
@@ -105,7 +97,7 @@ class ExpenseCurve(ShownInOneLine):
         cls,
         y: ArrayLike,
         p: ArrayLike,
-        weightings: Sequence[WeightingLike] | None = None,
+        weightings: Any = None,
         *,
         sample_weight: ArrayLike | None = None,
         level: float = 0.95,
@@ -117,24 +109,43 @@ class ExpenseCurve(ShownInOneLine):
         Parameters
         ----------
         y : array of shape (n,)
-            0/1 or bool, 1 is positive; rows the model did not see, at the natural class ratio.
-        p : array of shape (n,)
-            Natural posteriors of the positive class, of any model.
-        weightings : sequence, optional
-            Anything `crcen.resolve` takes, in increasing order of price; by default α = ¼, ½, 1, 2, 4 on these rows.
+            0/1 or bool, 1 is positive, or class numbers; rows the model did not see, at the natural class ratio.
+        p : array of shape (n,) or (n, K)
+            Natural posteriors of the positive class, or of every class, of any model.
+        weightings : sequence, or a single weighting such as "balanced", optional
+            Anything `crcen.resolve` takes, in increasing order of price; by default α = ¼, ½, 1, 2, 4 on these rows. A
+            path of more than two classes raises the weight of one of them. A single weighting stands for ¼, ½, 1, 2, 4
+            times its weight of the positive class, or of each class in turn, which is the default with "balanced".
         sample_weight : array of shape (n,), optional
             Finite and not negative.
         level, n_resamples, random_state
             Of the bootstrap.
         """
-        target, chance = check_binary_rows(y, p, "p")
-        rows = CurveRows(target, chance, check_row_weights(sample_weight, target.size))
-        totals = class_totals(target, rows.weights)
-        path = tuple(resolve(weighting, *totals) for weighting in _path(weightings))
-        alarms = np.array([weighting.decide(chance) for weighting in path])
-        found = _counts_and_intervals(path, alarms, rows, level, n_resamples, random_state)
-        equations = tuple(key_equation(target, w.weighted(chance), w, rows.weights) for w in path)
-        return cls("threshold", path, *found, level, equations, rows, "the rows given")
+        if np.ndim(as_numpy(p)) == 2:
+            columns = checks.check_class_probabilities(p, np.size(as_numpy(y)), name="p")
+            numbers = checks.check_class_numbers(y, columns.shape[1])
+            rows = CurveRows(numbers, columns, check_row_weights(sample_weight, numbers.size))
+        else:
+            rows = CurveRows.binary(y, p, sample_weight)
+        return cls.from_rows(rows, weightings, level=level, n_resamples=n_resamples, random_state=random_state)
+
+    @classmethod
+    def from_rows(cls, rows: CurveRows, weightings: Any = None, *, level: float = 0.95, **bootstrap: Any) -> Self:
+        """The same for `CurveRows`."""
+
+        def price(weighting: Any) -> Price:
+            if not isinstance(weighting, Price):
+                return resolved(weighting, rows.totals(), rows.positive)
+            is_same = rows.positive is None or weighting.positive in (None, rows.positive)
+            return weighting if is_same else resolved(weighting, weighting.counts[::-1], rows.positive)
+
+        if isinstance(weightings, list | tuple | np.ndarray):
+            paths = [[price(weighting) for weighting in weightings]]
+        else:
+            paths = weight_paths(price("balanced" if weightings is None else weightings))
+        decided = np.array([price.decide(rows.p) for path in paths for price in path])
+        found = _judged(rows, decided, paths, level=level, **bootstrap)
+        return cls(*found, level, (), rows, "the rows given")
 
     @classmethod
     def from_estimator(
@@ -164,15 +175,17 @@ class ExpenseCurve(ShownInOneLine):
             See `from_predictions`; α is resolved on y.
         """
         splits = stratified_splits(cv, X, y, random_state)
-        path = path_logits(estimator, X, y, _path(weightings), splits, sample_weight)
+        asked = _DEFAULT_PATH if weightings is None else weightings
+        path = path_logits(estimator, X, y, asked, splits, sample_weight)
         equations = tuple(
             key_equation_of_logits(path.target, logits, weighting, path.weights)
             for logits, weighting in zip(path.logits, path.weightings, strict=True)
         )
-        rows = CurveRows(path.target, path.logits, path.weights)
-        found = _counts_and_intervals(path.weightings, path.logits > 0, rows, level, n_resamples, random_state)
+        rows = CurveRows(path.target.astype(np.int64), np.empty((0, 2)), path.weights, 1)
+        how: dict[str, Any] = {"level": level, "n_resamples": n_resamples, "random_state": random_state}
+        found = _judged(rows, (path.logits > 0).astype(np.int64), [path.weightings], **how)
         source = f"out-of-fold rows, {len(splits)} folds" if len(splits) > 1 else "test rows"
-        return cls("retrained", path.weightings, *found, level, equations, None, source)
+        return cls(*found, level, equations, None, source)
 
     @classmethod
     def from_cv(
@@ -195,11 +208,12 @@ class ExpenseCurve(ShownInOneLine):
         weightings, sample_weight, **bootstrap
             See `from_predictions`.
         """
-        target, p, seen = out_of_fold_posterior(model, y)
-        weights = None if sample_weight is None else np.asarray(sample_weight)[seen]
-        path = [model.weighting_.replace(weighting) for weighting in _path(weightings)]
-        curve = cls.from_predictions(target, p, path, sample_weight=weights, **bootstrap)
-        return replace(curve, source="out-of-fold rows of the search")
+        rows, price = out_of_fold_rows(model, y, sample_weight), model.weighting_
+        if isinstance(weightings, list | tuple | np.ndarray):
+            path: Any = [price.replace(weighting) for weighting in weightings]
+        else:
+            path = price.replace("balanced" if weightings is None else weightings)
+        return replace(cls.from_rows(rows, path, **bootstrap), source="out-of-fold rows of the search")
 
     @property
     def description(self) -> str:
@@ -207,31 +221,52 @@ class ExpenseCurve(ShownInOneLine):
         return KINDS[self.kind]
 
     @property
-    def table(self) -> ExpenseTable:
-        """The steps without intervals."""
-        return expense_table(self.weightings, self.counts.fn, self.counts.fp)
+    def intervals(self) -> Array:
+        """Bootstrap intervals of the expense, (steps, 2)."""
+        return np.array([(step.low, step.high) for step in self.steps])
 
     @property
-    def steps(self) -> tuple[CurveStep, ...]:
-        """The steps with intervals and verdicts."""
-        return tuple(
-            CurveStep(**vars(step), low=float(low), high=float(high), kind=self.kind)
-            for step, (low, high) in zip(self.table, self.intervals, strict=True)
-        )
+    def key_equations(self) -> tuple[KeyEquation, ...]:
+        """The key equation at each weighting."""
+        if (rows := self.rows) is None:
+            return self.equations
+        return tuple(key_equation(rows.y, w.weighted(rows.p), w, rows.weights) for w in self.weightings)
+
+    @property
+    def _points(self) -> list[tuple[int, int, ExpenseStep | None]]:
+        """For each weighting: its position, the class whose weight rises, and the step that ends there, if any."""
+        size = len(self.steps) // (len(self.weightings) - len(self.steps))  # of a path
+        starts = range(0, len(self.steps), size)
+        ends = [(self.steps[i].number, step) for i in starts for step in (None, *self.steps[i : i + size])]
+        return [(i, *end) for i, end in enumerate(ends)]
+
+    def _of_class(self, name: str) -> list[float]:
+        """A count or share at each weighting, of the class whose weight rises."""
+        values = np.asarray(getattr(self.counts, name))
+        return [float(values[i] if values.ndim == 1 else values[i, number]) for i, number, _ in self._points]
 
     def frame(self) -> DataFrame:
         """A data frame with a row for each weighting, and in it the step that ends there; the first row has none."""
         import pandas
 
-        steps, names = [None, *self.steps], ("expense", "bracket_low", "bracket_high")
-        prices = ("lam", "alpha", "cost_ratio", "threshold")
-        columns = {name: [getattr(weighting, name) for weighting in self.weightings] for name in prices}
-        columns |= {name: getattr(self.counts, name) for name in ("tp", "fp", "fn", "tn", "recall", "precision")}
-        columns |= {name: [getattr(step, name, math.nan) for step in steps] for name in names}
-        columns |= {f"interval_{end}": [getattr(step, end, math.nan) for step in steps] for end in ("low", "high")}
+        steps = [step for *_, step in self._points]
+        columns: dict[str, list[object]] = {}
+        if self.weightings[0].positive is None:
+            columns["class"] = [self.label(number) for _, number, _ in self._points]
+            columns["weight"] = [float(self.weightings[i].weights[number]) for i, number, _ in self._points]
+        else:
+            prices = ("lam", "alpha", "cost_ratio", "threshold")
+            columns |= {name: [getattr(weighting, name) for weighting in self.weightings] for name in prices}
+        columns |= {name: [*self._of_class(name)] for name in ("tp", "fp", "fn", "tn", "recall", "precision")}
+        for name in ("expense", "bracket_low", "bracket_high", "interval_low", "interval_high"):
+            columns[name] = [getattr(step, name.removeprefix("interval_"), math.nan) for step in steps]
         for name, absent in (("verdict", ""), ("is_beyond_noise", False), ("reason", "")):
             columns[name] = [getattr(step, name, absent) for step in steps]
         return pandas.DataFrame({**columns, "curve": self.kind})
+
+    def label(self, number: int) -> Any:
+        """The label of a class, or its number if labels are not known."""
+        return number if self.rows is None else self.rows.label(number)
 
     def plot(self, ax: Axes = None) -> "ExpenseCurveDisplay":
         """Draw the steps on their brackets, on axes given or on a new figure."""
@@ -240,40 +275,37 @@ class ExpenseCurve(ShownInOneLine):
         return ExpenseCurveDisplay(self).plot(ax=ax)
 
     def __str__(self) -> str:
-        head = f"{'cost ratio':>18}  {'recall':>14}  {'precision':>14}  {'expense':>8}  "
+        is_binary = self.weightings[0].positive is not None
+        head = f"{'cost ratio' if is_binary else 'weight':>18}  {'recall':>14}  {'precision':>14}  {'expense':>8}  "
         lines = [
             f"Expense: {self.description} ({self.source})",
             f"{head}{f'{100 * self.level:g} % interval':>17}  verdict",
         ]
-        recall, precision = np.asarray(self.counts.recall), np.asarray(self.counts.precision)
-        for i, step in enumerate(self.steps):
+        recall, precision = self._of_class("recall"), self._of_class("precision")
+        for i, number, step in self._points:
+            if step is None:
+                lines += [] if is_binary else [f"class {self.label(number)}"]
+                continue
             prices = f"{step.bracket_low:.4g} -> {step.bracket_high:.4g}"
-            found = f"{recall[i]:.3f} -> {recall[i + 1]:.3f}"
-            right = f"{precision[i]:.3f} -> {precision[i + 1]:.3f}"
+            found = f"{recall[i - 1]:.3f} -> {recall[i]:.3f}"
+            right = f"{precision[i - 1]:.3f} -> {precision[i]:.3f}"
             interval = "" if math.isnan(step.low) else f"[{step.low:.4g}, {step.high:.4g}]"
             verdict = step.verdict + (f": {step.reason}" if step.reason else "")
             paid = "–" if math.isnan(step.expense) else f"{step.expense:.4g}"
             lines.append(f"{prices:>18}  {found:>14}  {right:>14}  {paid:>8}  {interval:>17}  {verdict}")
-        return "\n".join(lines + self.table.average_line)
+        return "\n".join(lines + self.average_line)
 
 
-def _path(weightings: Sequence[WeightingLike] | None) -> Sequence[WeightingLike]:
-    return _DEFAULT_PATH if weightings is None else weightings
-
-
-def _counts_and_intervals(
-    path: Sequence[Price], alarms: Bools, rows: CurveRows, level: float, n_resamples: int, random_state: int
-) -> tuple[ConfusionCounts, Array]:
-    """Counts, and bootstrap intervals of the expense of each step (steps, 2), from decisions (weightings, n)."""
-    counts = confusion_counts(rows.target, alarms, rows.weights)
-    expense_table(path, counts.fn, counts.fp)  # refuses a path that does not rise
-    each = np.vstack([np.where(alarms & among, rows.weights, 0.0) for among in (rows.target, ~rows.target)])
-    sums = bootstrap_sums(each.T, n_resamples, np.random.default_rng(random_state))
-    catches, added = (np.diff(own) for own in np.split(sums, 2, axis=1))
-    # No catch for more alarms is an unbounded price; neither more catches nor more alarms is no evidence.
-    prices = np.where(added > 0.0, np.inf, np.nan)
-    np.divide(added, catches, out=prices, where=catches > 0.0)
-    return counts, np.array([percentile_interval(own, level) for own in prices.T])
+def _judged(
+    rows: CurveRows, decided: Index, paths: Sequence[Sequence[Price]], n_resamples: int = 1000, **bootstrap: Any
+) -> tuple[tuple[ExpenseStep, ...], str, tuple[Price, ...], ConfusionCounts]:
+    """The steps of paths, the kind of the curve, its weightings, and the counts of decisions (weightings, n)."""
+    bootstrap["n_resamples"] = checks.check_whole_number(n_resamples, "n_resamples", 1)
+    own, p = (rows.y, rows.weights), rows.p if len(rows.p) else None
+    steps = tuple(step for path in paths for step in expense_steps(*own, path, p, decided, **bootstrap))
+    flat = tuple(price for path in paths for price in path)
+    counts = count_decisions(rows.y, decided, rows.weights, rows.p.shape[1], positive=rows.positive)
+    return steps, "retrained" if p is None else "threshold", flat, counts
 
 
 @dataclass(frozen=True, repr=False)
@@ -371,35 +403,61 @@ def equivalence_report(
 
 @dataclass(frozen=True, repr=False)
 class ChosenWeighting(ShownInOneLine):
-    """The price that meets a goal, and the expected results."""
+    """The price that meets a goal, and the expected results, of the positive class or of every class."""
 
-    weighting: CostRatio  # to train at, or to give to `crcen.decide` with the natural posterior
+    weighting: CostRatio | dict[Hashable, float]  # to train at, or to give to `crcen.decide` with natural posteriors
     target: str  # the goal
-    threshold: float
     counts: ConfusionCounts
-    recall: Interval  # Wilson's intervals at this threshold
-    precision: Interval
-    alarm_rate: Interval  # share of rows with an alarm
+    # Recall, precision and share of rows with the decision ("alarm_rate") of each class, with Wilson's intervals.
+    figures: dict[Hashable, dict[str, Interval]]
+    level: float
+    threshold: float = math.nan  # for an alarm
     # Bootstrap interval: 0 for a resample that cannot meet the goal, inf for one that needs an alarm on probability 0;
     # NaN for a guarantee.
-    cost_ratio: Interval
-    level: float
+    cost_ratio: Interval = UNKNOWN
     rate: float | None = None  # rows a day
     confidence: float | None = None  # of a guarantee
     misses: str = ""  # how often new rows miss the goal
 
+    def _of_positive(self, name: str) -> Interval:
+        if len(self.figures) > 1:
+            raise AttributeError(f"several classes have no single {name}: see figures.")
+        return next(iter(self.figures.values()))[name]
+
+    @property
+    def recall(self) -> Interval:
+        """Share of the positives that are found."""
+        return self._of_positive("recall")
+
+    @property
+    def precision(self) -> Interval:
+        """Share of the alarms that are right."""
+        return self._of_positive("precision")
+
+    @property
+    def alarm_rate(self) -> Interval:
+        """Share of rows with an alarm."""
+        return self._of_positive("alarm_rate")
+
     @property
     def average_price(self) -> float:
         """False alarms per catch on the rows given; the price of the last catch is ``weighting``."""
-        return float(self.counts.fp / self.counts.tp) if self.counts.tp else math.nan
+        return float(self.counts.fp / self.counts.tp) if len(self.figures) == 1 and self.counts.tp else math.nan
 
     def to_dict(self) -> dict[str, object]:
-        """Plain values; None where a number does not exist."""
-        figures = {name: getattr(self, name).to_dict() for name in ("recall", "precision", "alarm_rate", "cost_ratio")}
-        stated = {"goal": self.target, "confidence": self.confidence, "misses": self.misses or None}
-        return {**stated, "threshold": self.threshold, **figures}
+        """Plain values; None where a number does not exist. Figures of several classes are by label."""
+        found: dict[str, object] = {"goal": self.target, "confidence": self.confidence, "misses": self.misses or None}
+        found["threshold"] = json_value(self.threshold)
+        for name in ("recall", "precision", "alarm_rate"):
+            values = {str(label): own[name].to_dict() for label, own in self.figures.items()}
+            found[name] = values if len(values) > 1 else next(iter(values.values()))
+        return found | {"cost_ratio": self.cost_ratio.to_dict()}
 
     def __str__(self) -> str:
+        if isinstance(self.weighting, dict):
+            weights = ", ".join(f"{label}: {weight:.6g}" for label, weight in self.weighting.items())
+            return f"{self.target}: weights {weights}\n{self.counts.table_of(list(self.weighting))}"
+
         def line(name: str, found: Interval) -> str:
             between = "" if math.isnan(found.low) else f"   [{found.low:.4g}, {found.high:.4g}]"
             return f"  {name:<22}{found.value:>9.4g}{between}"
@@ -420,20 +478,6 @@ class ChosenWeighting(ShownInOneLine):
         return "\n".join(filter(None, lines + notes))
 
 
-@dataclass(frozen=True, eq=False)
-class ChosenClassWeights:
-    """The smallest class weights that reach the recalls of a goal."""
-
-    weighting: dict[Hashable, float]  # a class without a goal has weight 1
-    recalls: dict[Hashable, float]
-    counts: DecisionCounts  # decisions at these weights, in the order of the model's classes
-
-    def __str__(self) -> str:
-        weights = ", ".join(f"{label}: {weight:.6g}" for label, weight in self.weighting.items())
-        asked = ", ".join(f"{label} {recall:g}" for label, recall in self.recalls.items())
-        return "\n".join([f"recall of {asked}: weights {weights}", self.counts.table_of(list(self.weighting))])
-
-
 @renamed(wish="goal")
 def choose_weighting(
     source: ExpenseCurve | CurveRows | Estimator,
@@ -447,7 +491,7 @@ def choose_weighting(
     level: float = 0.95,
     n_resamples: int = 500,
     random_state: int = 0,
-) -> ChosenWeighting | ChosenClassWeights:
+) -> ChosenWeighting:
     """Find the price that meets a goal, by moving the threshold of a model on rows it did not see.
 
     Parameters
@@ -472,51 +516,56 @@ def choose_weighting(
     The threshold is chosen and judged on the same rows: on new rows the goal is missed about as often as met. With a
     confidence, new rows meet a recall or precision with that probability, by the very model that was judged.
     """
-    if isinstance(goal, Mapping):
-        return _choose_class_weights(source, goal, X, y, sample_weight)
-    if goal_of(goal) is None:
+    if not isinstance(goal, Mapping) and goal_of(goal) is None:
         raise InvalidParameter(
             f"a goal must be Capacity(200), RecallAtLeast(0.9) or PrecisionAtLeast(0.5), got a {type(goal).__name__}"
         )
     rows = _rows(source, X, y, sample_weight)
-    if goal.confidence is not None and hasattr(source, _OUT_OF_FOLD) and X is None:
-        raise InvalidParameter(
-            "a guarantee is for one fitted model, and out-of-fold rows were held out from others: give X and y, rows "
-            "that this model did not see"
-        )
-    target, p, weights = rows.target, rows.p, rows.weights / rows.weights.mean()  # the unit of weights has no meaning
-    groups = check_clusters(clusters, target.size)
+    weights, numbers, p = rows.weights / rows.weights.mean(), rows.y, rows.p  # the unit of weights has no meaning
+    groups = checks.check_clusters(clusters, weights.size)
     if rate is not None:
         rate = positive_number(rate, "rate")
-    ordered, goal = RowsByProbability(target, p, weights, groups), goal.for_rows(float(weights.sum()), rate)
-    threshold = goal.threshold(ordered)
-    alarms = ordered.alarms(threshold)
-    price, prices = CostRatio(price_of_threshold(threshold)), (math.nan, math.nan)
-    if goal.confidence is None:  # a guarantee includes the sampling of its rows
-        prices = percentile_interval(ordered.resampled_prices(goal.cuts, n_resamples, random_state), level)
+    own: dict[str, Any] = {"rate": rate, "level": level}
+    positive = None if isinstance(goal, Mapping) else rows.positive
+    if isinstance(goal, Mapping):
+        if rate is not None:
+            raise InvalidParameter("rate must be left out: recalls of classes have no alarms a day.")
+        own["weighting"], chosen = _least_class_weights(rows, goal)
+        own["target"] = "recall of " + ", ".join(f"{label} {recall:g}" for label, recall in goal.items())
+    else:
+        if positive is None:
+            instead = "give recalls by class, such as {label: 0.9}"
+            raise InvalidParameter(f"{goal} is for two classes, and these rows have {p.shape[1]}: {instead}.")
+        if goal.confidence is not None and hasattr(source, _OUT_OF_FOLD) and X is None:
+            raise InvalidParameter(
+                "a guarantee is for one fitted model, and out-of-fold rows were held out from others: give X and y, "
+                "rows that this model did not see"
+            )
+        ordered = RowsByProbability(numbers == positive, p[:, positive], weights, groups)
+        goal = goal.for_rows(float(weights.sum()), rate)
+        threshold, prices = goal.threshold(ordered), (math.nan, math.nan)
+        if goal.confidence is None:  # a guarantee includes the sampling of its rows
+            prices = percentile_interval(ordered.resampled_prices(goal.cuts, n_resamples, random_state), level)
+            own["misses"] = goal.misses
+        price = CostRatio(price_of_threshold(threshold))
+        own |= {"weighting": price, "target": str(goal), "threshold": threshold, "confidence": goal.confidence}
+        own["cost_ratio"] = Interval(price.value, *prices)
+        chosen = np.where(ordered.alarms(threshold), positive, 1 - positive)
 
     def share(hits: Bools, among: Bools) -> Interval:
-        own = None if groups is None else groups[among]
-        return share_interval(hits[among], weights[among], own, level=level)
+        return share_interval(hits[among], weights[among], None if groups is None else groups[among], level=level)
 
-    return ChosenWeighting(
-        weighting=price,
-        target=str(goal),
-        threshold=threshold,
-        counts=confusion_counts(target, alarms, weights),
-        recall=share(alarms, target),
-        precision=share(target, alarms),
-        alarm_rate=share(alarms, np.ones_like(alarms)),
-        cost_ratio=Interval(price.value, *prices),
-        level=level,
-        rate=rate,
-        confidence=goal.confidence,
-        misses=goal.misses if goal.confidence is None else "",
-    )
+    figures = {}
+    for k in range(p.shape[1]) if positive is None else [positive]:
+        true, called, every = numbers == k, chosen == k, np.ones(len(p), dtype=np.bool_)
+        found = {"recall": (called, true), "precision": (true, called), "alarm_rate": (called, every)}
+        figures[rows.label(k)] = {name: share(*pair) for name, pair in found.items()}
+    counts = count_decisions(numbers, chosen, weights, p.shape[1], positive=positive)
+    return ChosenWeighting(counts=counts, figures=figures, **own)
 
 
 def _rows(source: Estimator, X: Rows, y: ArrayLike | None, sample_weight: ArrayLike | None) -> CurveRows:
-    """Labels and natural posteriors of rows the model did not see."""
+    """Rows that the model did not see, each class with some."""
     if isinstance(source, CurveRows):
         return source
     if isinstance(source, ExpenseCurve):
@@ -527,16 +576,16 @@ def _rows(source: Estimator, X: Rows, y: ArrayLike | None, sample_weight: ArrayL
             )
         return source.rows
     if hasattr(source, _OUT_OF_FOLD) and X is None:
-        target, p, seen = out_of_fold_posterior(source, y)
-        weights: ArrayLike | None = None if sample_weight is None else np.asarray(sample_weight)[seen]
+        rows = out_of_fold_rows(source, y, sample_weight)
     else:
-        labels, proba = _predictions(source, X, y)
-        own = Labels.of_model(source, labels)
-        p = check_probabilities(proba[:, own.column], "predict_proba")
-        target, weights = own.encode(labels) == own.column, sample_weight
-    checked = check_row_weights(weights, target.size)
-    class_totals(target, checked)
-    return CurveRows(target, p, checked)
+        labels, p = _predictions(source, X, y)
+        classes = np.asarray(source.classes_)
+        own = Labels(classes) if len(classes) > 2 else Labels.of_model(source, labels)
+        positive, weights = None if own.positive is None else own.column, check_row_weights(sample_weight, len(p))
+        chances = check_probabilities(p, "predict_proba")
+        rows = CurveRows(own.encode(labels), chances, weights, positive, tuple(classes.tolist()))
+    rows.totals()  # an error if a class has no rows
+    return rows
 
 
 def _predictions(source: Estimator, X: Rows, y: ArrayLike | None) -> tuple[NDArray[np.generic], Array]:
@@ -554,31 +603,23 @@ def _predictions(source: Estimator, X: Rows, y: ArrayLike | None) -> tuple[NDArr
     return labels, p
 
 
-def _choose_class_weights(
-    source: Estimator, recalls: Mapping[Hashable, float], X: Rows, y: ArrayLike | None, sample_weight: ArrayLike | None
-) -> ChosenClassWeights:
-    """Smallest class weights with a recall for each of some classes."""
-    labels, p = _predictions(source, X, y)
-    classes = Labels(np.asarray(source.classes_))
-    known = classes.classes.tolist()
+def _least_class_weights(rows: CurveRows, recalls: Mapping[Hashable, float]) -> tuple[dict[Hashable, float], Index]:
+    """Smallest class weights with a recall for each of some classes, and the decisions at these weights."""
+    known = [rows.label(k) for k in range(rows.p.shape[1])]
     for label, recall in recalls.items():
         if label not in known:
             raise InvalidParameter(f"recalls must be of the classes {known}: got {label!r}.")
         if not isinstance(recall, int | float) or not 0.0 < recall <= 1.0:
             raise InvalidParameter(f"a recall must lie above 0 and be at most 1: got {recall!r} for {label}.")
-    target = classes.encode(labels)
-    weights = check_row_weights(sample_weight, target.size)
-    classes.counts(target, weights)
     floors = {known.index(label): float(recall) for label, recall in recalls.items()}
-    log_weights = _least_weights(p, target, weights, floors)
+    log_weights = _least_weights(rows.p, rows.y, rows.weights, floors)
     if log_weights is None:
         raise InvalidParameter(
             "these recalls cannot be reached together on these rows with any weights: lower the recall of a class."
         )
     with np.errstate(divide="ignore"):
-        chosen = (np.log(p) + log_weights).argmax(axis=1)
-    weighting = dict(zip(known, np.exp(log_weights).tolist(), strict=True))
-    return ChosenClassWeights(weighting, dict(recalls), decision_counts(target, chosen, classes.n_classes, weights))
+        chosen = (np.log(rows.p) + log_weights).argmax(axis=1)
+    return dict(zip(known, np.exp(log_weights).tolist(), strict=True)), chosen
 
 
 def _least_weights(p: Array, target: Index, weights: Array, floors: dict[int, float]) -> Array | None:
@@ -628,17 +669,22 @@ def _check_fitted(model: Estimator) -> None:
         check_is_fitted(model)
 
 
-def out_of_fold_posterior(model: Estimator, y: ArrayLike | None) -> tuple[Bools, Array, Index]:
-    """Labels (True is positive), natural posteriors and numbers of the rows that a fitted search held out."""
+def out_of_fold_rows(model: Estimator, y: ArrayLike | None, sample_weight: ArrayLike | None = None) -> CurveRows:
+    """The rows that a fitted search held out."""
     if not hasattr(model, _OUT_OF_FOLD):
         _check_fitted(model)
         raise InvalidParameter(
             f"from_cv needs a fitted CRCENClassifierCV or CommitteeClassifier, got a {type(model).__name__}: for "
             "another model give its probabilities on rows it did not see to from_predictions"
         )
-    logits, own, labels = model.oof_decision_function_, Labels.of_model(model), np.asarray(as_numpy(y))
-    if labels.shape != logits.shape:
+    logits, price, labels = model.oof_decision_function_, model.weighting_, np.asarray(as_numpy(y))
+    if labels.shape != logits.shape[:1]:
         raise InvalidInput(f"y must be the {len(logits)} labels the model was fitted on, got shape {labels.shape}")
-    seen = np.flatnonzero(np.isfinite(logits))
-    natural = own.signed(logits[seen]) - model.weighting_.logit_shift
-    return own.encode(labels)[seen] == own.column, sigmoid(natural), seen
+    own, p = Labels(np.asarray(model.classes_)), model.oof_proba_
+    if price.positive is not None:
+        natural = (logits if price.positive == 1 else -logits) - price.logit_shift
+        p = price.by_column(sigmoid(natural), 1.0 - sigmoid(natural))
+    seen = np.flatnonzero(np.isfinite(p).all(axis=1))
+    weights = np.ones(len(seen)) if sample_weight is None else np.asarray(sample_weight)[seen]
+    rows = (own.encode(labels)[seen], p[seen], check_row_weights(weights, len(seen)))
+    return CurveRows(*rows, price.positive, tuple(own.classes.tolist()))

@@ -10,10 +10,10 @@ from scipy.special import kolmogorov
 
 from crcen._support.text import listed, plural
 from crcen.report.evidence import Evidence, kept_by, log_odds, permutation_importance, pure_cells, single_columns
-from crcen.report.quality import ReliabilityGroup, points_of, price_ladder, reliability, reliability_groups
+from crcen.report.quality import ReliabilityGroup, reliability, reliability_groups, steps_of
 from crcen.tables.leaks import suspects
 from crcen.theory import limits
-from crcen.theory.expense import judge_class_steps, outside_chance
+from crcen.theory.expense import outside_chance
 from crcen.theory.groups import GROUP_ERROR_RATE
 from crcen.theory.intervals import design_effect, shifted_probabilities
 from crcen.theory.metrics import ThresholdCurve, log_losses, roc_area
@@ -127,42 +127,25 @@ def too_few_rows(evidence: Evidence) -> Outcome:
     "correct the probabilities on fresh labelled rows, before relying on a price.",
 )
 def expense_outside(evidence: Evidence) -> Outcome:
-    """Compare what one more catch costs with the bracket of its prices."""
-    return _price_steps(evidence) if evidence.has_positive else _weight_steps(evidence)
-
-
-def _price_steps(evidence: Evidence) -> Outcome:
-    points = evidence.of(points_of)
-    prices = price_ladder(evidence.price.cost_ratio, points.n_neg / points.n_pos)
-    judged = [(points.deviation(step, evidence.step_noise), step) for step in points.path(prices)]
-    judged = [one for one in judged if not math.isnan(one[0])]
+    """Compare what one more catch costs with the bracket of its prices, or of the weights of each class."""
+    steps, has_positive = evidence.of(steps_of), evidence.has_positive
+    judged = [(z, step) for step in steps if not math.isnan(z := step.deviation(evidence.step_noise))]
     if not judged:
-        return None, "too few decisions change with the price to tell"
+        return None, f"too few decisions change with the {'price' if has_positive else 'weights'} to tell"
     z, step = max(judged, key=lambda one: abs(one[0]))
     if z == 0.0:
-        return False, f"all {len(judged)} steps between round prices that can be judged lie in their brackets"
-    between = f"between the prices {step.bracket_low:g} and {step.bracket_high:g}"
-    cost = f"a catch cost {step.expense:.3g} false alarms"
-    found = cost if step.catches > 0.0 else f"{step.delta_fp:,.6g} false alarms were added and no catch"
-    return abs(z) > limits.EXPENSE_Z, (
-        f"{between} {found}; that is {abs(z):.1f} standard deviations outside of the bracket "
-        f"({plural(len(judged), 'step')} compared)"
-    )
-
-
-def _weight_steps(evidence: Evidence) -> Outcome:
-    steps = judge_class_steps(evidence.y, evidence.proba, evidence.price, evidence.weights, evidence.step_noise)
-    if not steps:
-        return None, "too few decisions change with the weights to tell"
-    worst, chance = max(steps, key=lambda one: abs(one.z)), outside_chance(steps)
-    if worst.z == 0.0:
-        return False, f"all {len(steps)} steps of class weights that can be judged lie in their brackets"
-    cost = f"{worst.price:.3g} in weight of others" if worst.gained else "others and found none"
-    return chance < limits.EXPENSE_P, (
-        f"where the weight of {evidence.names[worst.number]} rises from {worst.low:.3g} to {worst.high:.3g}, one more "
-        f"row of it cost {cost}; that is {abs(worst.z):.1f} standard deviations outside ({_chance(chance)}, "
-        f"{plural(len(steps), 'step')} compared)"
-    )
+        of = "between round prices" if has_positive else "of class weights"
+        return False, f"all {len(judged)} steps {of} that can be judged lie in their brackets"
+    low, high, compared = step.bracket_low, step.bracket_high, f"{plural(len(judged), 'step')} compared"
+    if has_positive:
+        is_outside, where, unit = abs(z) > limits.EXPENSE_Z, f"between the prices {low:g} and {high:g}", "false alarms"
+    else:  # many steps of several classes
+        chance = outside_chance([one for one, _ in judged])
+        is_outside, compared, unit = chance < limits.EXPENSE_P, f"{_chance(chance)}, {compared}", "in weight of others"
+        where = f"where the weight of {evidence.names[step.number]} rises from {low:.3g} to {high:.3g},"
+    found = f"a catch cost {step.expense:.3g} {unit}"
+    found = found if step.catches > 0.0 else f"{step.delta_fp:,.6g} {unit} were added and no catch"
+    return is_outside, f"{where} {found}; that is {abs(z):.1f} standard deviations outside of the bracket ({compared})"
 
 
 @check(

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from types import MappingProxyType
 from typing import Self, TypeAlias
 
@@ -240,15 +239,17 @@ class ExpenseCurveDisplay(_Display):
     curve: ExpenseCurve
 
     def _draw(self, ax: Axes) -> str:
-        prices = np.array([weighting.cost_ratio for weighting in self.curve.weightings])
-        values = np.array([(step.expense, step.low, step.high) for step in self.curve.steps])
+        steps, is_binary = self.curve.steps, self.curve.weightings[0].positive is not None
+        brackets = np.array([(step.bracket_low, step.bracket_high) for step in steps])
+        prices = np.unique(brackets)
+        values = np.array([(step.expense, step.low, step.high) for step in steps])
         finite = np.concatenate([prices, values[np.isfinite(values) & (values > 0)]])
         bottom, top = finite.min() / 1.5, finite.max() * 1.5
         ax.set(xscale="log", yscale="log", xlim=(prices[0] / 1.15, prices[-1] * 1.15), ylim=(bottom, top))
-        for c1, c2 in pairwise(prices):
+        for c1, c2 in brackets:
             ax.fill_between([c1, c2], c1, c2, color=GREY, alpha=0.25, linewidth=0)
         ax.fill_between([], [], color=GREY, alpha=0.25, linewidth=0, label="bracket: expense implied by the price")
-        (expense, low, high), centre, steps = values.T, np.sqrt(prices[:-1] * prices[1:]), self.curve.steps
+        (expense, low, high), centre = values.T, np.sqrt(brackets.prod(axis=1))
         is_beyond_noise = np.array([step.is_beyond_noise for step in steps])
         outside = (True, ALERT, "D", "expense, outside beyond noise")
         for is_outside, colour, marker, label in ((False, BLUE, "o", "expense"), outside):
@@ -275,8 +276,11 @@ class ExpenseCurveDisplay(_Display):
         shown = shown[:: -(-len(shown) // _MOST_TICKS)]
         ax.set_yticks(shown, [f"{price:g}" for price in shown])
         ax.minorticks_off()
-        ax.set_xlabel("price: false alarms paid for one more catch (cost ratio)")
-        ax.set_ylabel("expense: false alarms per catch gained")
+        paid = (
+            "price: false alarms paid for one more catch (cost ratio)" if is_binary else "weight of each class in turn"
+        )
+        ax.set_xlabel(paid)
+        ax.set_ylabel(f"expense: {'false alarms' if is_binary else 'mistakes on others by weight'} per catch gained")
         return f"Expense, {self.curve.description}"
 
 

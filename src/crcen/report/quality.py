@@ -11,13 +11,12 @@ from numpy.typing import ArrayLike
 from crcen._support.text import plural
 from crcen._support.values import Values, attributes, json_value
 from crcen.report.evidence import Evidence, chosen_rows, class_probabilities, kept_by, log_odds, share_log_loss
-from crcen.theory.expense import ExpenseStep, ExpenseTable, expense_table
+from crcen.theory.expense import ExpenseStep, expense_steps, weight_paths
 from crcen.theory.intervals import LEVEL, UNKNOWN, Interval, auc_interval, cost_interval, share_interval
 from crcen.theory.key_equation import KeyEquation, means_by_law
 from crcen.theory.limits import EXPENSE_Z, LEAST_VARIANCE, NEAR_PERFECT_AREA
 from crcen.theory.metrics import (
     ConfusionCounts,
-    DecisionCounts,
     DecisionCurves,
     Quality,
     ThresholdCurve,
@@ -50,15 +49,15 @@ class _Sample:
     weights: Array
 
     @cached_property
-    def counts(self) -> DecisionCounts:
+    def counts(self) -> ConfusionCounts:
         rows = self.rows
         place = rows.y * rows.costs.shape[1] + rows.actions
         table = np.bincount(place, self.weights, rows.costs.size).astype(np.float64)
-        return DecisionCounts(table.reshape(rows.costs.shape))
+        return ConfusionCounts.of_table(table.reshape(rows.costs.shape))
 
     @cached_property
     def confusion(self) -> ConfusionCounts:
-        return confusion_of(self.counts, self.rows.column)
+        return ConfusionCounts.of_table(self.counts.table, self.rows.column)
 
     @property
     def alarms(self) -> float:
@@ -106,7 +105,7 @@ METRICS: dict[str, Metric] = {
     "accuracy": Metric("accuracy", lambda s: s.counts.accuracy, lambda r: r.share_limits(r.y == r.actions), False),
     "balanced_accuracy": Metric("balanced accuracy", lambda s: s.counts.balanced_accuracy, is_binary=False),
     "macro_f1": Metric("macro F1", lambda s: s.counts.macro_f1, is_binary=False),
-    "g_mean": Metric("G-mean", lambda s: s.counts.g_mean),
+    "g_mean": Metric("G-mean", lambda s: float(s.counts.g_mean)),
     "average_precision": Metric("average precision", lambda s: s.mean_over_classes(average_precision)),
     "roc_auc": Metric("ROC AUC", lambda s: s.mean_over_classes(roc_area), lambda r: r.area_limits),
     "log_loss": Metric("log loss", lambda s: s.mean(s.rows.log_losses)),
@@ -212,18 +211,6 @@ class RowMetrics:
         return {name: Interval(value, *limits.get(name, UNKNOWN[1:])) for name, value in found.items()}
 
 
-def confusion_of(counts: DecisionCounts, positive: int | None) -> ConfusionCounts:
-    """The four cells of two classes; decisions for another action count as no alarm."""
-    table, column = counts.table, 1 if positive is None else positive
-    alarms, rows = table[:, column], table.sum(axis=1)
-    return ConfusionCounts(
-        tp=alarms[column],
-        fp=alarms[1 - column],
-        fn=rows[column] - alarms[column],
-        tn=rows[1 - column] - alarms[1 - column],
-    )
-
-
 def count_values(counts: ConfusionCounts) -> dict[str, int]:
     """Counts of two classes by name, ready for JSON."""
     tp, fp, fn, tn = (round(float(cell)) for cell in (counts.tp, counts.fp, counts.fn, counts.tn))
@@ -316,16 +303,6 @@ class OperatingPoints(DecisionCurves):
         tp, fp = self.counts_above(1.0 / (1.0 + np.asarray(price)))
         return ConfusionCounts(tp=tp, fp=fp, fn=np.maximum(self.n_pos - tp, 0.0), tn=np.maximum(self.n_neg - fp, 0.0))
 
-    def path(self, prices: Sequence[float]) -> ExpenseTable:
-        """The expense between neighbouring prices."""
-        counts = self.counts(prices)
-        return expense_table([CostRatio(price) for price in prices], counts.fn, counts.fp)
-
-    def deviation(self, step: ExpenseStep, noise: float = 1.0) -> float:
-        """`ExpenseStep.deviation` of a step of `path`, with the weights of the rows that change."""
-        ends = 1.0 / (1.0 + np.array([step.bracket_low, step.bracket_high]))
-        return step.deviation(noise, float(np.diff(self.square[self.cuts_above(ends)])[0]))
-
     def thinned(self, prices: Sequence[float], limit: int) -> Index:
         """Positions of at most `limit` scores: all, or those that are exact at the prices and others spread evenly."""
         k = self.score.size
@@ -339,6 +316,16 @@ class OperatingPoints(DecisionCurves):
 def points_of(evidence: Evidence) -> OperatingPoints:
     """Counts at every price of the positive class."""
     return OperatingPoints(evidence.target, evidence.p, evidence.weights)
+
+
+def steps_of(evidence: Evidence) -> tuple[ExpenseStep, ...]:
+    """Steps between round prices of the positive class, or of the weight of each class."""
+    price, counts = evidence.price, np.bincount(evidence.y, evidence.weights, evidence.price.n_classes)
+    paths = weight_paths(price)
+    if price.positive is not None:
+        ladder = price_ladder(price.cost_ratio, float(counts[1 - price.positive] / counts[price.positive]))
+        paths = [[price.replace(CostRatio(one)) for one in ladder]]
+    return tuple(step for path in paths for step in expense_steps(evidence.y, evidence.weights, path, evidence.proba))
 
 
 _MOST_GROUPS, _FEWEST_GROUPS, _POSITIVES_IN_A_GROUP = 10, 3, 5
@@ -558,14 +545,14 @@ def _ladder(evidence: Evidence) -> list[Values]:
     points = evidence.of(points_of)
     prices = price_ladder(evidence.price.cost_ratio, points.n_neg / points.n_pos)
     rows, first = [], dict.fromkeys(("low", "expense", "z"), math.nan) | {"verdict": ""}
-    for one, step in zip(prices, (None, *points.path(prices)), strict=True):
+    for one, step in zip(prices, (None, *evidence.of(steps_of)), strict=True):
         counts = points.counts(one)
         alarms = counts.tp + counts.fp
         found = {"price": one, **attributes(counts, "fn fp recall"), "alarms_per_1000": 1000.0 * alarms / points.n_rows}
         found["precision"] = counts.precision if alarms else math.nan
         if step is not None:
             found |= attributes(step, "low=bracket_low expense verdict")
-            found["z"] = points.deviation(step, evidence.noise)
+            found["z"] = step.deviation(evidence.noise)
         rows.append(found if step else found | first)
     return rows
 

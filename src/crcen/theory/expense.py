@@ -1,19 +1,20 @@
-"""Expense: cost of one more catch in false alarms between consecutive weights, beside the cost it should have."""
+"""Expense: what one more catch costs between consecutive weights, and what it should cost, for K ≥ 2 classes."""
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.checks import check_not_negative
 from crcen.theory.limits import EXPENSE_Z, LEAST_VARIANCE
+from crcen.theory.metrics import bootstrap_sums, percentile_interval
 from crcen.theory.price import Price, cost_ratio_of
 from crcen.theory.residual_test import two_sided
-from crcen.theory.rows import Array, ShownInOneLine
+from crcen.theory.rows import Array, Index, ShownInOneLine
 
 _ROUNDING = 1e-9
 # Factors of the weight of a class from step to step; the other weights stay.
@@ -22,14 +23,24 @@ _FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 @dataclass(frozen=True)
 class ExpenseStep:
-    """One step between two prices, with misses and false alarms at both ends."""
+    """One step in which the weight of a class rises, with its misses and the false alarms at both ends.
 
-    bracket_low: float  # cost ratios at the start and the end: a right expense lies between them
+    For two classes the class is the positive one and its weight the cost ratio. For more, ``fp`` are the mistakes on
+    rows of the other classes, each counted by the weight of its class, and the bracket is in the same unit.
+    """
+
+    bracket_low: float  # weights at the start and the end: a right expense lies between them
     bracket_high: float
     fn_start: float
     fn_end: float
     fp_start: float
     fp_end: float
+    number: int = 1  # of the class
+    worth: float = 1.0  # mean weight of the classes that lose rows
+    squares: float | None = None  # sum of the squared sample weights of the rows that change; None: their number
+    low: float = math.nan  # bootstrap interval of the expense; inf where resamples gained no catch, or NaN
+    high: float = math.nan
+    kind: str = ""  # "threshold" (one model), "retrained", or empty if only counts are known
 
     @property
     def delta_fp(self) -> float:
@@ -48,10 +59,24 @@ class ExpenseStep:
 
     @property
     def reason(self) -> str:
-        """Why the expense is undefined; empty otherwise."""
-        if self.catches > 0.0:
+        """The verdict as a sentence: what it means on this curve, or why there is none."""
+        if self.catches <= 0.0:
+            if self.kind == "threshold" and self.delta_fp == 0.0 and self.catches == 0.0:
+                return "no row lies between the two thresholds"
+            return "no catch was gained" if self.catches == 0.0 else f"{-self.catches:g} catches were lost"
+        if self.verdict == "inside" or not self.kind:
             return ""
-        return "no catch was gained" if self.catches == 0.0 else f"{-self.catches:g} catches were lost"
+        if math.isnan(self.low):
+            return "no interval, so chance cannot be excluded"
+        if not self.is_beyond_noise:
+            return "its interval reaches the bracket: may be chance"
+        wrong = f"probabilities between these prices are too {'high' if self.verdict == 'above' else 'low'}"
+        return wrong if self.kind == "threshold" else f"{wrong}, or the ranking changed from one network to the next"
+
+    @property
+    def is_beyond_noise(self) -> bool:
+        """Whether the whole interval lies outside the bracket."""
+        return self.low > self.bracket_high or self.high < self.bracket_low
 
     @property
     def verdict(self) -> str:
@@ -62,19 +87,19 @@ class ExpenseStep:
             return "below"
         return "above" if self.expense > self.bracket_high * (1.0 + _ROUNDING) else "inside"
 
-    def deviation(self, noise: float = 1.0, squares: float | None = None) -> float:
+    def deviation(self, noise: float = 1.0) -> float:
         """Standard deviations by which the catches of a moved threshold lie outside of what the bracket allows.
 
-        Negative if a catch cost too much, positive if too little, 0 inside; NaN if too few rows changed to tell.
-        ``squares`` is the sum of the squared weights of these rows, by default their number.
+        Negative if a catch cost too much, positive if too little, 0 inside; NaN if too few rows changed to tell. At an
+        end c of the bracket, a row that leaves a class of weight w is a catch with probability w / (w + c).
         """
-        size = self.catches + self.delta_fp
-        squares = size if squares is None else squares
+        size = self.catches + self.delta_fp / self.worth
+        squares = size if self.squares is None else self.squares
         if size <= 0.0 or squares <= 0.0:
             return math.nan
         if self.verdict == "inside":
             return 0.0
-        share = 1.0 / (1.0 + (self.bracket_low if self.verdict == "below" else self.bracket_high))
+        share = self.worth / (self.worth + (self.bracket_low if self.verdict == "below" else self.bracket_high))
         if share * (1.0 - share) * size**2 / squares < LEAST_VARIANCE:
             return math.nan
         return (self.catches - share * size) / math.sqrt(share * (1.0 - share) * squares * noise)
@@ -95,7 +120,7 @@ class ExpenseStep:
 
 @dataclass(frozen=True, repr=False)
 class ExpenseTable(ShownInOneLine):
-    """The steps of a path of weights, in order; each starts where the one before it ends."""
+    """The steps of a path of weights, in order; each starts where the one before it ends, or at another class."""
 
     steps: tuple[ExpenseStep, ...]
 
@@ -107,9 +132,9 @@ class ExpenseTable(ShownInOneLine):
 
     @property
     def average_price(self) -> float:
-        """False alarms per catch over the whole path; NaN if the path gained no catch."""
+        """False alarms per catch over the whole path; NaN if it gained no catch or is about several classes."""
         first, last = self.steps[0], self.steps[-1]
-        catches = first.fn_start - last.fn_end
+        catches = first.fn_start - last.fn_end if first.number == last.number else 0.0
         return (last.fp_end - first.fp_start) / catches if catches > 0.0 else math.nan
 
     @property
@@ -140,77 +165,106 @@ def expense_table(weightings: Sequence[object], fn: ArrayLike, fp: ArrayLike) ->
 
     Parameters
     ----------
-    weightings : sequence of Price, Lam, CostRatio, Budget, float or None
-        In increasing order of cost ratio, at least two; a plain number is λ, so wrap a cost ratio as CostRatio(c).
+    weightings : sequence of Price, Lam, CostRatio, Budget, float or None, or of class weights
+        In increasing order of cost ratio, at least two; a plain number is λ, so wrap a cost ratio as CostRatio(c). For
+        more than two classes the weight of one class rises, and the others keep their ratios.
     fn, fp : array of shape (len(weightings),)
-        Misses and false alarms at each weighting; weighted counts allowed.
+        Misses of that class and false alarms (mistakes on rows of other classes, by the weight of their class) at each
+        weighting; weighted counts allowed.
     """
-    prices = [cost_ratio_of(weighting) for weighting in weightings]
-    if len(prices) < 2:
-        raise InvalidParameter(f"a step needs at least two weightings, got {len(prices)}")
-    for low, high in pairwise(prices):
-        if low >= high:
-            raise InvalidParameter(f"weightings must increase in cost ratio, got {low:g} before {high:g}: sort them")
+    number, _, ends = rising_class(weightings)
     counts = {name: check_not_negative(values, name) for name, values in (("fn", fn), ("fp", fp))}
     for name, found in counts.items():
-        if found.shape != (len(prices),):
-            raise InvalidInput(f"{name} must be one count for each of the {len(prices)} weightings, got {found.shape}")
-    ends = zip(*(pairwise(one) for one in (prices, *(found.tolist() for found in counts.values()))), strict=True)
-    return ExpenseTable(tuple(ExpenseStep(*price, *misses, *alarms) for price, misses, alarms in ends))
+        if found.shape != (len(ends),):
+            raise InvalidInput(f"{name} must be one count for each of the {len(ends)} weightings, got {found.shape}")
+    both = zip(*(pairwise(one) for one in (ends, *(found.tolist() for found in counts.values()))), strict=True)
+    return ExpenseTable(tuple(replace(ExpenseStep(*c, *misses, *alarms), number=number) for c, misses, alarms in both))
 
 
-@dataclass(frozen=True)
-class ClassStep:
-    """Rows that go to a class when its weight is raised."""
+def rising_class(weightings: Sequence[object]) -> tuple[int, Array, list[float]]:
+    """The class whose weight rises along a path, the weights of the others (its own is 1), and its weights.
 
-    number: int  # of the class
-    low: float  # its weight before and after, which bracket the cost of one more row of it if probabilities are right
-    high: float
-    n_rows: int  # rows that moved
-    gained: float  # rows of the class among them
-    lost: float  # weight of the rows that were right where they were
-    z: float  # standard deviations by which the cost lies outside of its bracket: negative below, 0 inside
+    For two classes with a positive one, that is the positive one and its cost ratios.
+    """
+    if len(weightings) < 2:
+        raise InvalidParameter(f"a step needs at least two weightings, got {len(weightings)}")
+    weights = [one.weights if isinstance(one, Price) and one.positive is None else one for one in weightings]
+    unit, number = "cost ratio", 1
+    if all(isinstance(one, list | tuple | np.ndarray | Mapping) for one in weights):
+        table = np.array([[one[k] for k in range(len(one))] for one in weights])  # type: ignore[arg-type,index]
+        factors = table / table[0]
+        unit, number = "the weight of one class", int(factors[1].argmax())
+        kept = np.delete(factors, number, axis=1)
+        if not np.allclose(kept, kept[:, :1], rtol=_ROUNDING, atol=0.0):
+            got = f"got {table[0].tolist()} before {table[1].tolist()}"
+            raise InvalidParameter(f"weightings must raise the weight of one class and keep the others, {got}")
+        ends = (table[0, number] * factors[:, number] / kept[:, 0]).tolist()
+        rest = np.where(np.arange(len(table[0])) == number, 1.0, table[0])
+    else:
+        rest, ends = np.ones(2), [cost_ratio_of(weighting) for weighting in weightings]
+        number = next((one.positive for one in weightings if isinstance(one, Price) and one.positive is not None), 1)
+    for low, high in pairwise(ends):
+        if low >= high:
+            raise InvalidParameter(f"weightings must increase in {unit}, got {low:g} before {high:g}: sort them")
+    return number, rest, ends
 
-    @property
-    def price(self) -> float:
-        """Cost of one more row of the class; infinite if none was gained."""
-        return self.lost / self.gained if self.gained > 0.0 else math.inf
+
+def weight_paths(price: Price) -> list[list[Price]]:
+    """For the positive class, or else for each class, the prices at a quarter to four times its weight."""
+    watched = range(price.n_classes) if price.positive is None else [price.positive]
+    weights = [[price.weights * np.where(np.arange(price.n_classes) == k, f, 1.0) for f in _FACTORS] for k in watched]
+    return [[Price(one, price.counts, None, price.positive) for one in path] for path in weights]
 
 
-def judge_class_steps(
-    y: NDArray[np.int64], p: Array, price: Price, sample_weight: Array, noise: float = 1.0
-) -> tuple[ClassStep, ...]:
-    """Raise the weight of every class by rising factors, and price each step in which enough rows moved to tell.
+def expense_steps(
+    y: Index,
+    weights: Array,
+    path: Sequence[Price],
+    p: Array | None = None,
+    chosen: Iterable[Index] = (),
+    *,
+    n_resamples: int = 0,
+    level: float = 0.95,
+    random_state: int = 0,
+) -> tuple[ExpenseStep, ...]:
+    """Price each step of a path of weights on rows with class numbers y and sample weights.
 
     Over rows that move to class k, Σ w_a 1{y=a} − c 1{y=k} is at least 0 in the mean at the weight c before, and at
-    most 0 at the one after.
+    most 0 at the one after. Rows are decided by the probabilities ``p`` (n, K) of one model, or were ``chosen`` at each
+    weighting by other models. Without resamples there are no intervals.
     """
-    found, rows, w = [], np.arange(len(y)), price.weights
-    for k in range(price.n_classes):
-        rest = w * p
-        rest[:, k] = -math.inf
-        rival = rest.argmax(axis=1)
-        dearest, chance = w[rival], p[rows, rival]
-        for first, second in pairwise(_FACTORS):
-            low, high = (float(one * w[k]) for one in (first, second))
-            moved = (dearest * chance >= low * p[:, k]) & (dearest * chance < high * p[:, k]) & (sample_weight > 0.0)
-            size, own, other, worth = sample_weight[moved], p[moved, k], chance[moved], dearest[moved]
-            variance = own * (1.0 - own)
-            if float(size @ variance) ** 2 <= LEAST_VARIANCE * float(size**2 @ variance):
-                continue
-            gained = float(size @ (y[moved] == k))
-            lost = float(size @ (worth * (y[moved] == rival[moved])))
-            z = 0.0
-            for end, is_outside in ((low, lost < low * gained), (high, lost > high * gained)):
-                if is_outside:
-                    mean = worth * other - end * own
-                    spread = float(size**2 @ (worth**2 * other + end**2 * own - mean**2))
-                    z = (lost - end * gained) / math.sqrt(spread * noise)
-            found.append(ClassStep(k, low, high, int(moved.sum()), gained, lost, z))
+    number, rest, ends = rising_class(path)
+    own, cost, before = y == number, weights * rest[y], np.empty(0, dtype=np.int64)
+    counts, moved, caught, lost = [], [], [], []
+    for decided in chosen if p is None else (price.decide(p) for price in path):
+        wrong = np.where(decided != y, cost, 0.0)
+        counts.append((float(wrong[own].sum()), float(wrong[~own].sum())))
+        if n_resamples:
+            caught.append(np.where(own, cost - wrong, 0.0))
+            lost.append(np.where(own, 0.0, wrong))
+        if p is not None and before.size:
+            rows = np.flatnonzero(decided != before)
+            squares = weights[rows] ** 2 * (p[rows, before[rows]] + p[rows, number])
+            total = float(squares.sum())
+            moved.append((total, float(squares @ rest[before[rows]]) / total if total > 0.0 else 1.0))
+        before = decided
+    kind, intervals = "retrained" if p is None else "threshold", [(math.nan, math.nan)] * (len(ends) - 1)
+    if n_resamples:
+        sums = bootstrap_sums(np.vstack([*caught, *lost]).T, n_resamples, np.random.default_rng(random_state))
+        catches, added = (np.diff(side) for side in np.split(sums, 2, axis=1))
+        # No catch for more alarms is an unbounded price; neither more catches nor more alarms is no evidence.
+        prices = np.where(added > 0.0, np.inf, np.nan)
+        np.divide(added, catches, out=prices, where=catches > 0.0)
+        intervals = [percentile_interval(side, level) for side in prices.T]
+    found = []
+    for i, ((fn, fp), (fn_end, fp_end)) in enumerate(pairwise(counts)):
+        squares, worth = moved[i] if moved else (None, 1.0)
+        ends_of = (ends[i], ends[i + 1], fn, fn_end, fp, fp_end)
+        found.append(ExpenseStep(*ends_of, number, worth, squares, *intervals[i], kind))
     return tuple(found)
 
 
-def outside_chance(steps: Sequence[ClassStep]) -> float:
+def outside_chance(deviations: Sequence[float]) -> float:
     """Upper bound of the probability of any step so far outside of its bracket; 1 if none is."""
-    worst = max((abs(step.z) for step in steps), default=0.0)
-    return min(1.0, len(steps) * 0.5 * two_sided(worst)) if worst > 0.0 else 1.0
+    worst = max(map(abs, deviations), default=0.0)
+    return min(1.0, len(deviations) * 0.5 * two_sided(worst)) if worst > 0.0 else 1.0

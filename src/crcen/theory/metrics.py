@@ -36,7 +36,7 @@ _WIDEST = 12  # characters of a name over a column of counts
 
 @dataclass(frozen=True, eq=False)
 class ConfusionCounts(EqualByArrays):
-    """The four cells of the confusion matrix of the positive class, or of each of K > 2 classes against the others.
+    """The four cells of the confusion matrix of the positive class, or else of each class against the others.
 
     They are numbers, or arrays (models,), (K,) or (models, K); weighted counts allowed, not negative.
     """
@@ -45,7 +45,7 @@ class ConfusionCounts(EqualByArrays):
     fp: FloatOrArray
     fn: FloatOrArray
     tn: FloatOrArray
-    several: Array | None = field(default=None, repr=False)  # ``table`` of K > 2 classes
+    several: Array | None = field(default=None, repr=False)  # ``table``, if there is no positive class
 
     def __post_init__(self) -> None:
         shapes = {}
@@ -56,9 +56,19 @@ class ConfusionCounts(EqualByArrays):
         if len(set(shapes.values())) > 1:
             raise InvalidInput(f"tp, fp, fn and tn must have one shape, got {shapes}")
 
+    @classmethod
+    def of_table(cls, table: Array, positive: int | None = None) -> "ConfusionCounts":
+        """From decisions by true class, (…, K, A), whose first K columns decide for a class and others for none."""
+        row, column = np.eye(table.shape[-2]), np.eye(*table.shape[-2:])
+        sides = [(row, column), (1.0 - row, column), (row, 1.0 - column), (1.0 - row, 1.0 - column)]
+        # Each cell is its own sum: a difference of sums could leave -1e-16 instead of 0.
+        cells = [np.einsum("...cd,kc,kd->...k", table, *own) for own in sides]
+        found = cls(*(cells if positive is None else (one[..., positive] for one in cells)))
+        return replace(found, several=table) if positive is None else found
+
     @property
     def table(self) -> Array:
-        """The confusion matrix, (K, K) or (models, K, K): a row for each true class, a column for each decision."""
+        """Decisions by true class, (…, K, A): the confusion matrix, then a column for each further action."""
         if self.several is not None:
             return self.several
         return np.stack([np.stack([self.tn, self.fp], axis=-1), np.stack([self.fn, self.tp], axis=-1)], axis=-2)
@@ -85,11 +95,36 @@ class ConfusionCounts(EqualByArrays):
 
     @property
     def g_mean(self) -> FloatOrArray:
-        """Geometric mean of recall and specificity, NaN if a class is absent; of the recalls of K > 2 classes."""
+        """Geometric mean of recall and specificity, NaN if a class is absent; or of the recalls of those with rows."""
         recalls = np.asarray(self.recall)
-        if self.several is not None:  # of the classes that have rows
+        if self.several is not None:
             return scalar(np.nanprod(recalls, axis=-1) ** (1.0 / np.isfinite(recalls).sum(axis=-1)))
         return scalar(np.sqrt(recalls * np.asarray(self.specificity)))
+
+    @property
+    def accuracy(self) -> float:
+        """Share of all rows that were given to their class."""
+        return float(np.trace(self.table) / self.table.sum())
+
+    @property
+    def balanced_accuracy(self) -> float:
+        """Mean recall of the classes that have rows."""
+        return _known_mean(divided(np.diag(self.table), self.table.sum(axis=1)))
+
+    @property
+    def macro_f1(self) -> float:
+        """Mean F1 of the classes that occur, in truth or as a decision."""
+        sizes = self.table.sum(axis=1) + self.table.sum(axis=0)[: len(self.table)]
+        return _known_mean(divided(2.0 * np.diag(self.table), sizes))
+
+    def table_of(self, names: Sequence[object]) -> str:
+        """A readable table; ``names`` are those of the columns, the classes first."""
+        return decision_table(names, self.table, divided(np.diag(self.table), self.table.sum(axis=1)))
+
+
+def _known_mean(values: Array) -> float:
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if known.size else math.nan
 
 
 def confusion_counts(y: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike | None = None) -> ConfusionCounts:
@@ -111,16 +146,18 @@ def confusion_counts(y: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike |
         called = checks.check_class_numbers(called.ravel(), n_classes).reshape(called.shape)
     if called.shape[-1] != truth.size:
         raise InvalidInput(f"y_pred must have {truth.size} columns as y has rows, got shape {called.shape}")
-    one, other = np.eye(n_classes), 1.0 - np.eye(n_classes)
-    by_class = one[truth] * checks.check_row_weights(sample_weight, truth.size)[:, None]
-    # einsum and no product of BLAS, whose order of terms depends on the number of threads.
-    table = np.einsum("...nd,nc->...cd", one[called], by_class)
-    # Each cell is its own sum: a difference of sums could leave -1e-16 instead of 0.
-    sides = {"tp": (one, one), "fp": (other, one), "fn": (one, other), "tn": (other, other)}
-    cells = {name: np.einsum("...cd,kc,kd->...k", table, *own) for name, own in sides.items()}
-    if n_classes > 2:
-        return ConfusionCounts(**cells, several=table)
-    return ConfusionCounts(**{name: counts[..., 1] for name, counts in cells.items()})
+    weights = checks.check_row_weights(sample_weight, truth.size)
+    return count_decisions(truth, called, weights, n_classes, positive=1 if n_classes == 2 else None)
+
+
+def count_decisions(
+    truth: Index, called: Index, weights: Array, n_classes: int, n_decisions: int = 0, positive: int | None = None
+) -> ConfusionCounts:
+    """Decisions (n,) or (models, n) by true class; numbers from ``n_classes`` on are further actions."""
+    width = n_decisions or n_classes
+    tables = [np.bincount(truth * width + own, weights, n_classes * width) for own in np.atleast_2d(called)]
+    shape = (*called.shape[:-1], n_classes, width)
+    return ConfusionCounts.of_table(np.array(tables, dtype=np.float64).reshape(shape), positive)
 
 
 def _number_of_classes(y: NDArray[Any], y_pred: NDArray[Any]) -> int:
@@ -128,65 +165,6 @@ def _number_of_classes(y: NDArray[Any], y_pred: NDArray[Any]) -> int:
     if y.ndim != 1 or y.dtype.kind not in "iu" or not y.size or y.min() != 0 or y_pred.dtype.kind not in "iu":
         return 2
     return max(2, int(y.max()) + 1, int(y_pred.max(initial=0)) + 1)
-
-
-@dataclass(frozen=True, eq=False)
-class DecisionCounts:
-    """Decisions by true class: a table (K, A), whose first K columns decide for a class."""
-
-    table: Array
-
-    @property
-    def recalls(self) -> Array:
-        """Share of each class's rows that were given to it; NaN for a class without rows."""
-        return divided(np.diag(self.table), self.table.sum(axis=1))
-
-    @property
-    def accuracy(self) -> float:
-        """Share of all rows that were given to their class."""
-        return float(np.trace(self.table) / self.table.sum())
-
-    @property
-    def balanced_accuracy(self) -> float:
-        """Mean recall of the classes that have rows."""
-        return _known_mean(self.recalls)
-
-    @property
-    def g_mean(self) -> float:
-        """Geometric mean of their recalls."""
-        recalls = self.recalls[np.isfinite(self.recalls)]
-        return float(np.prod(recalls) ** (1.0 / len(recalls)))
-
-    @property
-    def macro_f1(self) -> float:
-        """Mean F1 of the classes that occur, in truth or as a decision."""
-        sizes = self.table.sum(axis=1) + self.table.sum(axis=0)[: len(self.table)]
-        return _known_mean(divided(2.0 * np.diag(self.table), sizes))
-
-    def table_of(self, names: Sequence[object]) -> str:
-        """A readable table; ``names`` are those of the columns, the classes first."""
-        return decision_table(names, self.table, self.recalls)
-
-    def __str__(self) -> str:
-        return self.table_of(range(self.table.shape[1]))
-
-
-def _known_mean(values: Array) -> float:
-    known = values[np.isfinite(values)]
-    return float(known.mean()) if known.size else math.nan
-
-
-def decision_counts(
-    y: ArrayLike, decided: ArrayLike, n_classes: int, sample_weight: ArrayLike | None = None, *, n_actions: int = 0
-) -> DecisionCounts:
-    """Decisions by true class as sums of weights; numbers from ``n_classes`` on are further actions."""
-    width = n_actions or n_classes
-    truth, chosen = checks.check_class_numbers(y, n_classes), checks.check_class_numbers(decided, width)
-    if len(truth) != len(chosen):
-        raise InvalidInput(f"y and decisions must have the same number of rows: got {len(truth)} and {len(chosen)}.")
-    table = np.zeros((n_classes, width))
-    np.add.at(table, (truth, chosen), checks.check_row_weights(sample_weight, truth.size))
-    return DecisionCounts(table)
 
 
 def g_mean(y: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike | None = None) -> FloatOrArray:
@@ -210,7 +188,7 @@ class Quality:
     """Decisions of labelled rows at stated costs."""
 
     costs: CostMatrix  # labelled
-    counts: DecisionCounts  # decisions by class, sums of weights if rows have weights
+    counts: ConfusionCounts  # decisions by class, sums of weights if rows have weights
     cost: Interval  # mean of a row
     expected_cost: float  # as the probabilities expect it
     habit: object  # the cheapest single decision for all of these rows
@@ -333,7 +311,7 @@ def measure_quality(
     weights, chances = checks.check_row_weights(sample_weight, truth.size), np.asarray(p, np.float64)
     chosen = costs.choose(p) if actions is None else checks.check_class_numbers(actions, costs.n_actions)
     rows, total, n_classes = np.arange(len(truth)), weights.sum(), costs.n_classes
-    counts = decision_counts(truth, chosen, n_classes, weights, n_actions=costs.n_actions)
+    counts = count_decisions(truth, chosen, weights, n_classes, costs.n_actions)
     groups = checks.check_clusters(clusters, truth.size)
     by_habit = weights @ costs.costs[truth] / total
     habit = int(np.argmin(by_habit))

@@ -16,7 +16,7 @@ from crcen.models.clock import OutOfTime
 from crcen.models.fitting import FitRows, engine_logits, fold_members, seen_rows, training_job
 from crcen.models.search.folds import Fold
 from crcen.theory.goals import ThresholdGoal
-from crcen.theory.metrics import confusion_counts, decision_counts
+from crcen.theory.metrics import count_decisions
 from crcen.theory.price import Labels, Price, WeightingLike, log_sum_exp, softmax
 from crcen.theory.rows import Array, Index, Rows
 from crcen.training.engines import Engine, trainer_on_some
@@ -81,11 +81,10 @@ def operating_points(outcomes: list[Outcome], rows: FitRows) -> list[Any]:
 def _counts(outcome: Outcome, rows: FitRows) -> Any:
     labels, seen, price = rows.labels, seen_rows(outcome.logits), rows.resolve(outcome.setting.weighting)
     target, weights, logits, costs = rows.target[seen], rows.weights[seen], outcome.logits[seen], price.costs
-    if labels.positive is not None:
-        return confusion_counts(target == labels.column, labels.choose(logits) == labels.column, weights)
     chosen = labels.choose(logits) if costs is None else costs.choose(softmax(logits - price.log_weights))
-    n_actions = 0 if costs is None else costs.n_actions
-    return decision_counts(target, chosen, labels.n_classes, weights, n_actions=n_actions).table
+    n_decisions = 0 if costs is None else costs.n_actions
+    counts = count_decisions(target, chosen, weights, labels.n_classes, n_decisions, price.positive)
+    return counts.table if labels.positive is None else counts
 
 
 # -- scores ------------------------------------------------------------------------------------------------------------
@@ -115,14 +114,12 @@ def _row_losses(logits: Array, target: Index) -> Array:
 
 def _f1(logits: Array, target: Index, weights: Array, labels: Labels) -> float:
     """F1 of the positive class, or the mean over the classes."""
-    chosen = labels.choose(logits)
-    if labels.positive is None:
-        return decision_counts(target, chosen, labels.n_classes, weights).macro_f1
-    return float(confusion_counts(target == labels.column, chosen == labels.column, weights).f1)
+    counts = count_decisions(target, labels.choose(logits), weights, labels.n_classes)
+    return counts.macro_f1 if labels.positive is None else float(np.asarray(counts.f1)[labels.column])
 
 
 def _g_mean(logits: Array, target: Index, weights: Array, labels: Labels) -> float:
-    return decision_counts(target, labels.choose(logits), labels.n_classes, weights).g_mean
+    return float(count_decisions(target, labels.choose(logits), weights, labels.n_classes).g_mean)
 
 
 def _average_precision(logits: Array, target: Index, weights: Array, labels: Labels) -> float:
