@@ -89,7 +89,7 @@ def test_a_review_saves_what_errors_between_its_prices_cost(fitted, test_rows):
     found = evaluate_table(fitted.model, test_rows, weighting=Budget(6), review=(2, 30), n_resamples=0).review
     p, y = fitted.model.predict_proba(test_rows)[:, 1], (test_rows["bad"] == "yes").to_numpy()
     between = (p > 1 / 31) & (p <= 1 / 3)
-    assert (found.rows["review"], found.positives["review"]) == (between.sum(), y[between].sum())
+    assert (found.rows[1], found.positives[1]) == (between.sum(), y[between].sum())
     errors = np.where(y, 6.0 * (p <= 1 / 7), 1.0 * (p > 1 / 7))
     outside = np.where(y, 6.0 * (p <= 1 / 31), 1.0 * (p > 1 / 3))
     assert found.saved == pytest.approx(errors.sum() - outside[~between].sum())

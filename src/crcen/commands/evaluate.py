@@ -27,6 +27,7 @@ from crcen.theory.limits import FEWEST_OF_A_CLASS, judge_class_shares
 from crcen.theory.metrics import ConfusionCounts, Quality, log_losses, measure_quality
 from crcen.theory.price import Price
 from crcen.theory.rows import Array, Index, ShownInOneLine
+from crcen.theory.thresholds import ReviewedRows
 
 _CODES = tuple(sorted(CHECKS))
 # Checks that need every column of the rows.
@@ -54,7 +55,7 @@ class TableEvaluation(ShownInOneLine):
     findings: tuple[Finding, ...] = ()
     failures: tuple[str, ...] = ()  # conditions that are not met, a sentence each
     chosen: ChosenWeighting | None = None  # the price that meets a goal here
-    review: rules.JudgedReview | None = None
+    review: ReviewedRows | None = None
     row_costs: rules.RowCosts | None = None
     groups: tuple[GroupComparison, ...] = ()
     shares: rules.ClassShares | None = None  # that the probabilities were moved to
@@ -243,7 +244,8 @@ def evaluate_table(
     judged = by_row = None
     if column is not None:
         own, misses = (y == column, p[:, column]), scored.amounts("cost_column")
-        judged = rules.judge_review(*own, rule.review, price.cost_ratio, weights)
+        if rule.review is not None:
+            judged = rule.review.meet(own[1], price.cost_ratio, own[0], weights)
         by_row = None if misses is None else rules.RowCosts.of(*own, misses, rule.alarm_cost, price, weights)
     around = trained if column is None else rules.prices_around(price)
     expense = ExpenseCurve.from_rows(CurveRows(y, p, w, column, rule.labels), around, random_state=random_state)

@@ -20,6 +20,7 @@ from crcen.commands.scoring import Judging, LabelledRows
 from crcen.report.checks import Finding
 from crcen.theory.intervals import LEVEL
 from crcen.theory.rows import Array
+from crcen.theory.thresholds import ReviewedRows
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class TableReport:
     n_rows: int
     findings: tuple[Finding, ...] = ()  # of every check, by code
     notes: tuple[str, ...] = ()
-    review: rules.JudgedReview | None = None  # three answers, if rows between two prices go to review
+    review: ReviewedRows | None = None  # three answers, if rows between two prices go to review
     shares: rules.ClassShares | None = None  # that the probabilities were moved to
     audited: rules.AuditedRows | None = None  # bounds on recall and missed rows, if labels were drawn
 
@@ -133,9 +134,9 @@ def report_table(
         options["others"], seen = _compared_models(others, model, rows, target)
         written = crcen.write_report(rows.model, X, y, out, sample_weight=rows.weights, groups=parted, **options)
     judged = None
-    if column is not None:
-        own = (rows.y == column, rows.p[:, column])
-        judged = rules.judge_review(*own, rule.review, model.weighting_.cost_ratio, rows.weights)
+    if column is not None and rule.review is not None:
+        by = (model.weighting_.cost_ratio, rows.y == column, rows.weights)
+        judged = rule.review.meet(rows.p[:, column], *by)
     notes += [*seen, *inputs.weight_notes(model, weight)]
     return TableReport(Path(out), len(y), written.findings, tuple(notes), judged, rows.shares, audited)
 

@@ -27,7 +27,6 @@ from crcen.theory.price import Price, WeightingLike, is_price_of_two, positive_n
 from crcen.theory.residual_test import TrainingError
 from crcen.theory.rows import Array, Bools, DataFrame, Index, effective_rows
 from crcen.theory.selective import audit_draws, audit_probabilities, audit_scores, audited_cost, recall_bounds
-from crcen.theory.thresholds import ANSWERS
 
 # How a user states prices and goals, costs of decisions, class shares, and two prices for a review.
 Weighting: TypeAlias = WeightingLike | ThresholdGoal
@@ -486,49 +485,6 @@ class ShiftedModel:
     def predict_proba(self, X: object) -> Array:
         """Natural probabilities at the shares."""
         return self._shares.moved(self._model.predict_proba(X))
-
-
-@dataclass(frozen=True, repr=False)
-class JudgedReview(Result):
-    """Three answers on labelled rows; prints itself."""
-
-    keys = "low=review.low high=review.high rows positives review_share price saved break_even"
-    review: Review
-    rows: dict[str, float]  # by answer: "no alarm", "review", "alarm"
-    positives: dict[str, float]
-    review_share: float  # of the rows
-    price: float  # with two answers, for the comparison
-    saved: float  # false alarms that two answers at that price cost more than three, before reviews are paid
-    break_even: float  # what one review may cost, in false alarms, before it costs more than it saves
-
-    def __str__(self) -> str:
-        rows, found = self.rows, self.positives
-        worth = "" if math.isnan(self.break_even) else f"; a review pays while it costs less than {self.break_even:.3g}"
-        reviewed = f"{rows['review']:,.6g} to review ({100 * self.review_share:.3g} % of the rows, "
-        return (
-            f"{str(self.review).capitalize()}: {plural(rows['alarm'], 'alarm')} ({found['alarm']:,.6g} right), "
-            f"{reviewed}{plural(found['review'], 'positive')}), {found['no alarm']:,.6g} missed; it saves the cost "
-            f"of {self.saved:,.4g} false alarms against two answers at a price of {self.price:.4g}{worth}"
-        )
-
-
-def judge_review(
-    positive: Bools, p: Array, review: Review | None, price: float, weights: Array | None
-) -> JudgedReview | None:
-    """A review on labelled rows; None if none was asked for."""
-    if review is None:
-        return None
-    counted = np.ones(len(p)) if weights is None else weights
-    answers = review.meet(p).answers
-    rows = {name: float(counted[answers == i].sum()) for i, name in enumerate(ANSWERS)}
-    positives = {name: float(counted[(answers == i) & positive].sum()) for i, name in enumerate(ANSWERS)}
-    cost = CostMatrix.binary(fp=1.0, fn=price)
-    two = float(cost.realised(positive, cost.choose(p)) @ counted)
-    unreviewed = answers != 1
-    three = float(cost.realised(positive, answers == 2)[unreviewed] @ counted[unreviewed])
-    n = rows["review"]
-    worth = (two - three) / n if n else math.nan
-    return JudgedReview(review, rows, positives, n / sum(rows.values()), price, two - three, worth)
 
 
 @dataclass(frozen=True, repr=False)

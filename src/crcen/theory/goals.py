@@ -424,11 +424,11 @@ class Review(Goal):
         """The answer for every row: "alarm", "review" or "no alarm"."""
         return self.meet(p).names
 
-    def meet(self, p: Array, price: float | None = None) -> ReviewedRows:
-        """Send rows between the two prices to review; a miss without one is worth ``price``, else their mean."""
+    def meet(self, p: Array, price: float | None = None, *by: Any) -> ReviewedRows:
+        """Send rows between the two prices to review: see `thresholds.reviewed_rows`."""
         from crcen.theory.thresholds import reviewed_rows
 
-        return reviewed_rows(self, p, (self.low, self.high), price)
+        return reviewed_rows(self, p, (self.low, self.high), price, *by)
 
 
 def _share(value: object, name: str, *, includes_one: bool) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import bdtrc
 
+from crcen._support.text import plural
 from crcen._support.values import attributes
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.metrics import ThresholdCurve, row_draws
@@ -199,29 +200,30 @@ def riskiest_rows(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ReviewedRows(ShownInOneLine):
-    """Rows in three: alarm, review, no alarm; and what the review saves, as probabilities expect it; prints itself."""
+    """Rows in three: alarm, review, no alarm; and what the review saves, by labels or as probabilities expect it."""
 
     review: object
     answers: Index  # numbers into `ANSWERS`
-    expected: Array  # positives among the rows of each answer
+    rows: Array  # weight of the rows with each answer
+    positives: Array  # of them, as the probabilities expect it if there are no labels
     price: float  # what a miss is worth with two answers, for the comparison
     saved: float  # false alarms that a perfect review saves against two answers, its own cost not counted
+    is_labelled: bool
 
     @property
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> dict[str, float]:
         """Rows by answer."""
-        return {name: int((self.answers == i).sum()) for i, name in enumerate(ANSWERS)}
+        return {name: n if self.is_labelled else int(n) for name, n in zip(ANSWERS, self.rows.tolist(), strict=True)}
 
     @property
     def share(self) -> float:
         """Share of rows that go to review."""
-        return float((self.answers == 1).mean())
+        return float(self.rows[1] / self.rows.sum())
 
     @property
     def break_even(self) -> float:
         """Cost of one review, in false alarms, at which it saves nothing; NaN without one."""
-        n = int((self.answers == 1).sum())
-        return self.saved / n if n else math.nan
+        return float(self.saved / self.rows[1]) if self.rows[1] else math.nan
 
     @property
     def names(self) -> NDArray[np.str_]:
@@ -230,32 +232,44 @@ class ReviewedRows(ShownInOneLine):
 
     def to_dict(self) -> dict[str, object]:
         """Plain values."""
-        return {
-            **attributes(self, "low=review.low high=review.high rows=counts review_share=share"),
-            "expected_positives": dict(zip(ANSWERS, self.expected.tolist(), strict=True)),
-            **attributes(self, "price saved break_even"),
-        }
+        found = attributes(
+            self, "low=review.low high=review.high rows=counts review_share=share price saved break_even"
+        )
+        key = "positives" if self.is_labelled else "expected_positives"
+        return {**found, key: dict(zip(ANSWERS, self.positives.tolist(), strict=True))}
 
     def __str__(self) -> str:
-        counts, worth, (missed, reviewed, _) = self.counts, "", self.expected
-        if not math.isnan(self.break_even):
-            worth = (
-                f"; against two answers at a price of {self.price:.4g} it saves the cost of {self.saved:,.4g} false "
-                f"alarms, so a review pays while it costs less than {self.break_even:.3g} false alarms"
-            )
-        return (
-            f"{str(self.review).capitalize()}: {counts['alarm']:,} alarms, {counts['review']:,} to review "
-            f"({100 * self.share:.3g} % of the rows, {reviewed:,.1f} positives expected among them), "
-            f"{counts['no alarm']:,} left alone ({missed:,.1f} positives expected){worth}"
+        counts, (missed, reviewed, right), known = self.counts, self.positives, not math.isnan(self.break_even)
+        head, share = f"{str(self.review).capitalize()}:", f"to review ({100 * self.share:.3g} % of the rows,"
+        saved, pays = f"it saves the cost of {self.saved:,.4g} false alarms", "a review pays while it costs less than"
+        against = f"against two answers at a price of {self.price:.4g}"
+        if self.is_labelled:
+            worth = f"; {saved} {against}" + (f"; {pays} {self.break_even:.3g}" if known else "")
+            found = f"{plural(counts['alarm'], 'alarm')} ({right:,.6g} right), {counts['review']:,.6g} {share} "
+            return f"{head} {found}{plural(float(reviewed), 'positive')}), {missed:,.6g} missed{worth}"
+        worth = f"; {against} {saved}, so {pays} {self.break_even:.3g} false alarms" if known else ""
+        found = (
+            f"{counts['alarm']:,} alarms, {counts['review']:,} {share} {reviewed:,.1f} positives expected among them)"
         )
+        return f"{head} {found}, {counts['no alarm']:,} left alone ({missed:,.1f} positives expected){worth}"
 
 
-def reviewed_rows(review: object, p: Array, prices: tuple[float, float], price: float | None = None) -> ReviewedRows:
+def reviewed_rows(
+    review: object,
+    p: Array,
+    prices: tuple[float, float],
+    price: float | None = None,
+    positive: Bools | None = None,
+    weights: Array | None = None,
+) -> ReviewedRows:
     """Send rows between two prices to review; a miss without one is worth ``price``, else their geometric mean."""
     answers = np.sum([alarms_above(p, 1.0 / (1.0 + one)) for one in prices], axis=0)
-    middle, c = p[answers == 1], math.sqrt(math.prod(prices)) if price is None else price
-    saved = float(np.minimum(1.0 - middle, c * middle).sum())
-    return ReviewedRows(review, answers, np.bincount(answers, p, len(ANSWERS)).astype(np.float64), c, saved)
+    c, w = math.sqrt(math.prod(prices)) if price is None else price, np.ones(len(p)) if weights is None else weights
+    truth = p if positive is None else positive.astype(np.float64)
+    two = np.where(alarms_above(p, 1.0 / (1.0 + c)), 1.0 - truth, c * truth)
+    three = np.choose(answers, [c * truth, np.zeros(len(p)), 1.0 - truth])
+    rows, found = (np.bincount(answers, one, len(ANSWERS)).astype(np.float64) for one in (w, w * truth))
+    return ReviewedRows(review, answers, rows, found, c, float(w @ (two - three)), positive is not None)
 
 
 def _periods(times: ArrayLike | None, per: str, n_rows: int) -> Index:
