@@ -29,7 +29,6 @@ from crcen.theory.price import Price
 from crcen.theory.rows import Array, Index, ShownInOneLine
 from crcen.theory.thresholds import ReviewedRows
 
-_CODES = tuple(sorted(CHECKS))
 # Checks that need every column of the rows.
 _OF_COLUMNS = {"CRC006", "CRC009"}
 
@@ -325,9 +324,9 @@ def _codes_of(fail_on: str | Sequence[str] | None, groups: str | Sequence[str]) 
     given = fail_on.split(",") if isinstance(fail_on, str) else list(fail_on or ())
     codes = [str(code).strip().upper() for code in given]
     if codes == ["ANY"]:
-        return _CODES
-    unknown = [code for code in codes if code not in _CODES]
-    allowed = f"fail_on must name checks of the report, {_CODES[0]} to {_CODES[-1]}, or any"
+        return tuple(sorted(CHECKS))
+    unknown = [code for code in codes if code not in CHECKS]
+    allowed = f"fail_on must name checks of the report, {min(CHECKS)} to {max(CHECKS)}, or any"
     require(not unknown, f"{allowed}: got {', '.join(unknown) or 'none'}.", "fail_on")
     alone = f"fail_on={GROUP_CHECK} compares groups: name their columns with groups=."
     require(GROUP_CHECK not in codes or groups, alone, "fail_on", "groups")
