@@ -216,21 +216,23 @@ def test_counts_are_those_of_decisions_at_the_price(is_weighted, has_ties, price
 def test_noise_of_right_probabilities_is_rarely_large_and_the_unit_of_weights_does_not_matter():
     model = KnownPosterior()
     beyond, looked = 0, 0
+
+    def deviations(y, p, prices, size=1.0):
+        path = [crcen.resolve(crcen.CostRatio(one), 1, 8) for one in prices]
+        steps = expense_steps(y, np.full(y.size, size), path, [one.decide(p) for one in path], p)
+        return [z for step in steps if not math.isnan(z := step.deviation())]
+
     for seed in range(40):
         X, y = draw(model, 600, seed=seed)
-        path = [crcen.resolve(crcen.CostRatio(one), 1, 8) for one in price_ladder(5.0, 8.0)]
-        noise = [one.deviation() for one in expense_steps(y, np.ones(y.size), path, model.predict_proba(X))]
-        noise = [z for z in noise if not math.isnan(z)]
+        noise = deviations(y, model.predict_proba(X), price_ladder(5.0, 8.0))
         beyond, looked = beyond + sum(abs(z) > 3 for z in noise), looked + len(noise)
     assert looked > 200
     assert beyond / looked < 0.01
     rng = np.random.default_rng(1)
     p = rng.uniform(0.1, 0.25, 300)
-    y, path = (rng.random(300) < 0.5).astype(int), [crcen.resolve(crcen.CostRatio(one), 1, 8) for one in (3.0, 9.0)]
-    rows = (np.full(300, size) for size in (1.0, 7.0))
-    (one,), (seven,) = (expense_steps(y, weights, path, np.column_stack([1 - p, p])) for weights in rows)
-    assert one.deviation() == pytest.approx(seven.deviation())
-    assert one.deviation() > 3
+    rows = ((rng.random(300) < 0.5).astype(int), np.column_stack([1 - p, p]), (3.0, 9.0))
+    assert deviations(*rows) == pytest.approx(deviations(*rows, size=7.0))
+    assert deviations(*rows)[0] > 3
 
 
 @pytest.mark.parametrize(("price", "ratio"), [(5.0, 10.0), (0.03, 4.0), (1.0, 1.0), (1e12, 5000.0), (1e-9, 2.0)])

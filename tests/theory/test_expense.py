@@ -138,7 +138,8 @@ def stepped(seed, k, n=3000, moved=0.0):
 
 def judged(y, p, price, sizes=None):
     sizes = np.ones(len(y)) if sizes is None else sizes
-    return [step for path in weight_paths(price) for step in expense_steps(y, sizes, path, p)]
+    paths = [(path, [one.decide(p) for one in path]) for path in weight_paths(price)]
+    return [step for path, chosen in paths for step in expense_steps(y, sizes, path, chosen, p)]
 
 
 @pytest.mark.parametrize("k", [2, 3, 5])

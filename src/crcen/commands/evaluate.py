@@ -63,9 +63,7 @@ class TableEvaluation(ShownInOneLine):
 
     @property
     def counts(self) -> ConfusionCounts:
-        """For two classes: found, missed, false alarms and the rest."""
-        if self.price.positive is None:
-            raise AttributeError("the counts of several classes are in quality.counts.")
+        """Found, missed, false alarms and the rest, of the positive class or of each class."""
         return ConfusionCounts.of_table(self.quality.counts.table, self.price.positive)
 
     @property

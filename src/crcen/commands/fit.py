@@ -628,7 +628,6 @@ def _held_out(
     around = price if price.positive is None else rules.prices_around(price)
     expense = crcen.ExpenseCurve.from_cv(estimator, y, around, sample_weight=weights)
     rows, seen = expense.rows, np.isfinite(estimator.oof_proba_).all(axis=1)
-    assert rows is not None  # a curve of moved thresholds has its rows
     if price.positive is None:
         return rows.p, seen, expense, None
     chances, some = rows.p[:, price.positive], rows_to_score(len(y))

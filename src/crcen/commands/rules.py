@@ -63,7 +63,7 @@ def step_values(curve: ExpenseCurve, noise: float = 1.0) -> list[Values]:
         z = one.deviation(noise)
         values.append(
             {
-                "label": json_value(curve.label(one.number)),
+                "label": json_value(curve.rows.label(one.number)),
                 "bracket": [plain_price(one.bracket_low), plain_price(one.bracket_high)],
                 **attributes(one, "catches false_alarms=delta_fp expense"),
                 "interval": [json_value(one.low), json_value(one.high)],

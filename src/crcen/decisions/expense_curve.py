@@ -1,12 +1,12 @@
 """Expense curves along a path of weights, the price that meets a goal, and training compared with a moved threshold."""
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, clone
 from sklearn.model_selection import StratifiedKFold, check_cv
 from sklearn.utils import check_random_state
@@ -19,7 +19,7 @@ from crcen.models.search.weight_path import path_logits
 from crcen.theory import checks
 from crcen.theory.checks import check_binary_rows, check_probabilities, check_row_weights, class_totals
 from crcen.theory.cost_matrix import CostMatrix
-from crcen.theory.expense import ExpenseStep, ExpenseTable, expense_steps, weight_paths
+from crcen.theory.expense import ExpenseStep, ExpenseTable, expense_steps, price_paths
 from crcen.theory.goals import ThresholdGoal, goal_of
 from crcen.theory.intervals import UNKNOWN, Interval, share_interval
 from crcen.theory.key_equation import KeyEquation, key_equation, key_equation_of_logits
@@ -29,7 +29,7 @@ from crcen.theory.metrics import (
     count_decisions,
     percentile_interval,
 )
-from crcen.theory.price import Alpha, CostRatio, Labels, Price, WeightingLike, positive_number, resolved, sigmoid
+from crcen.theory.price import CostRatio, Labels, Price, WeightingLike, positive_number, resolved, sigmoid
 from crcen.theory.rows import Array, Axes, Bools, DataFrame, Estimator, Index, Rows, ShownInOneLine, Splitter, as_numpy
 from crcen.theory.thresholds import RowsByProbability, price_of_threshold
 
@@ -41,7 +41,6 @@ KINDS = {"threshold": "one model, its threshold moved", "retrained": "a network 
 _OUT_OF_FOLD = "oof_decision_function_"  # predictions that a search and a committee keep of their training rows
 _SWEEPS = 1000
 _LARGEST = 60.0  # of log weights: beyond that the other classes are never decided
-_DEFAULT_PATH = (Alpha(0.25), Alpha(0.5), Alpha(1.0), Alpha(2.0), Alpha(4.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,8 +87,8 @@ class ExpenseCurve(ExpenseTable):
     weightings: tuple[Price, ...]  # in increasing order of price
     counts: ConfusionCounts  # one entry for each weighting
     level: float
+    rows: CurveRows  # without posteriors if networks were trained separately
     equations: tuple[KeyEquation, ...] = ()  # ``key_equations`` of networks that were trained separately
-    rows: CurveRows | None = None  # where one model's threshold moved
     source: str = ""  # which rows the counts are of
 
     @classmethod
@@ -130,22 +129,38 @@ class ExpenseCurve(ExpenseTable):
         return cls.from_rows(rows, weightings, level=level, n_resamples=n_resamples, random_state=random_state)
 
     @classmethod
-    def from_rows(cls, rows: CurveRows, weightings: Any = None, *, level: float = 0.95, **bootstrap: Any) -> Self:
-        """The same for `CurveRows`."""
+    def from_rows(
+        cls, rows: CurveRows, weightings: Any = None, price: Callable[[Any], Price] | None = None, **bootstrap: Any
+    ) -> Self:
+        """The same for `CurveRows`; ``price`` resolves weightings, by default on these rows."""
 
-        def price(weighting: Any) -> Price:
-            if not isinstance(weighting, Price):
-                return resolved(weighting, rows.totals(), rows.positive)
-            is_same = rows.positive is None or weighting.positive in (None, rows.positive)
-            return weighting if is_same else resolved(weighting, weighting.counts[::-1], rows.positive)
+        def resolve(weighting: Any) -> Price:
+            is_resolved = isinstance(weighting, Price) and weighting.positive == rows.positive
+            return weighting if is_resolved else resolved(weighting, rows.totals(), rows.positive)
 
-        if isinstance(weightings, list | tuple | np.ndarray):
-            paths = [[price(weighting) for weighting in weightings]]
-        else:
-            paths = weight_paths(price("balanced" if weightings is None else weightings))
+        paths = price_paths(weightings, price or resolve)
         decided = np.array([price.decide(rows.p) for path in paths for price in path])
-        found = _judged(rows, decided, paths, level=level, **bootstrap)
-        return cls(*found, level, (), rows, "the rows given")
+        return cls._judged(rows, paths, decided, (), "the rows given", **bootstrap)
+
+    @classmethod
+    def _judged(
+        cls,
+        rows: CurveRows,
+        paths: Sequence[Sequence[Price]],
+        decided: Index,  # (weightings, n)
+        equations: tuple[KeyEquation, ...],
+        source: str,
+        level: float = 0.95,
+        n_resamples: int = 1000,
+        random_state: int = 0,
+    ) -> Self:
+        n_resamples, p = checks.check_whole_number(n_resamples, "n_resamples", 1), rows.p if len(rows.p) else None
+        how: dict[str, Any] = {"n_resamples": n_resamples, "level": level, "random_state": random_state}
+        own, each = (rows.y, rows.weights), iter(decided)
+        steps = tuple(step for path in paths for step in expense_steps(*own, path, each, p, **how))
+        flat = tuple(price for path in paths for price in path)
+        counts = count_decisions(rows.y, decided, rows.weights, flat[0].n_classes, positive=rows.positive)
+        return cls(steps, "retrained" if p is None else "threshold", flat, counts, level, rows, equations, source)
 
     @classmethod
     def from_estimator(
@@ -175,17 +190,16 @@ class ExpenseCurve(ExpenseTable):
             See `from_predictions`; α is resolved on y.
         """
         splits = stratified_splits(cv, X, y, random_state)
-        asked = _DEFAULT_PATH if weightings is None else weightings
-        path = path_logits(estimator, X, y, asked, splits, sample_weight)
+        path = path_logits(estimator, X, y, weightings, splits, sample_weight)
         equations = tuple(
             key_equation_of_logits(path.target, logits, weighting, path.weights)
             for logits, weighting in zip(path.logits, path.weightings, strict=True)
         )
-        rows = CurveRows(path.target.astype(np.int64), np.empty((0, 2)), path.weights, 1)
-        how: dict[str, Any] = {"level": level, "n_resamples": n_resamples, "random_state": random_state}
-        found = _judged(rows, (path.logits > 0).astype(np.int64), [path.weightings], **how)
+        classes, price = tuple(path.labels.classes.tolist()), path.weightings[0]
+        rows = CurveRows(path.y, np.empty((0, len(classes))), path.weights, price.positive, classes)
         source = f"out-of-fold rows, {len(splits)} folds" if len(splits) > 1 else "test rows"
-        return cls(*found, level, equations, None, source)
+        found = (rows, path.paths, path.chosen, equations, source)
+        return cls._judged(*found, level, n_resamples, random_state)
 
     @classmethod
     def from_cv(
@@ -208,12 +222,9 @@ class ExpenseCurve(ExpenseTable):
         weightings, sample_weight, **bootstrap
             See `from_predictions`.
         """
-        rows, price = out_of_fold_rows(model, y, sample_weight), model.weighting_
-        if isinstance(weightings, list | tuple | np.ndarray):
-            path: Any = [price.replace(weighting) for weighting in weightings]
-        else:
-            path = price.replace("balanced" if weightings is None else weightings)
-        return replace(cls.from_rows(rows, path, **bootstrap), source="out-of-fold rows of the search")
+        rows = out_of_fold_rows(model, y, sample_weight)
+        curve = cls.from_rows(rows, weightings, model.weighting_.replace, **bootstrap)
+        return replace(curve, source="out-of-fold rows of the search")
 
     @property
     def description(self) -> str:
@@ -228,9 +239,8 @@ class ExpenseCurve(ExpenseTable):
     @property
     def key_equations(self) -> tuple[KeyEquation, ...]:
         """The key equation at each weighting."""
-        if (rows := self.rows) is None:
-            return self.equations
-        return tuple(key_equation(rows.y, w.weighted(rows.p), w, rows.weights) for w in self.weightings)
+        found = (key_equation(self.rows.y, w.weighted(self.rows.p), w, self.rows.weights) for w in self.weightings)
+        return self.equations or tuple(found)
 
     @property
     def _points(self) -> list[tuple[int, int, ExpenseStep | None]]:
@@ -252,7 +262,7 @@ class ExpenseCurve(ExpenseTable):
         steps = [step for *_, step in self._points]
         columns: dict[str, list[object]] = {}
         if self.weightings[0].positive is None:
-            columns["class"] = [self.label(number) for _, number, _ in self._points]
+            columns["class"] = [self.rows.label(number) for _, number, _ in self._points]
             columns["weight"] = [float(self.weightings[i].weights[number]) for i, number, _ in self._points]
         else:
             prices = ("lam", "alpha", "cost_ratio", "threshold")
@@ -263,10 +273,6 @@ class ExpenseCurve(ExpenseTable):
         for name, absent in (("verdict", ""), ("is_beyond_noise", False), ("reason", "")):
             columns[name] = [getattr(step, name, absent) for step in steps]
         return pandas.DataFrame({**columns, "curve": self.kind})
-
-    def label(self, number: int) -> Any:
-        """The label of a class, or its number if labels are not known."""
-        return number if self.rows is None else self.rows.label(number)
 
     def plot(self, ax: Axes = None) -> "ExpenseCurveDisplay":
         """Draw the steps on their brackets, on axes given or on a new figure."""
@@ -284,7 +290,7 @@ class ExpenseCurve(ExpenseTable):
         recall, precision = self._of_class("recall"), self._of_class("precision")
         for i, number, step in self._points:
             if step is None:
-                lines += [] if is_binary else [f"class {self.label(number)}"]
+                lines += [] if is_binary else [f"class {self.rows.label(number)}"]
                 continue
             prices = f"{step.bracket_low:.4g} -> {step.bracket_high:.4g}"
             found = f"{recall[i - 1]:.3f} -> {recall[i]:.3f}"
@@ -294,18 +300,6 @@ class ExpenseCurve(ExpenseTable):
             paid = "–" if math.isnan(step.expense) else f"{step.expense:.4g}"
             lines.append(f"{prices:>18}  {found:>14}  {right:>14}  {paid:>8}  {interval:>17}  {verdict}")
         return "\n".join(lines + self.average_line)
-
-
-def _judged(
-    rows: CurveRows, decided: Index, paths: Sequence[Sequence[Price]], n_resamples: int = 1000, **bootstrap: Any
-) -> tuple[tuple[ExpenseStep, ...], str, tuple[Price, ...], ConfusionCounts]:
-    """The steps of paths, the kind of the curve, its weightings, and the counts of decisions (weightings, n)."""
-    bootstrap["n_resamples"] = checks.check_whole_number(n_resamples, "n_resamples", 1)
-    own, p = (rows.y, rows.weights), rows.p if len(rows.p) else None
-    steps = tuple(step for path in paths for step in expense_steps(*own, path, p, decided, **bootstrap))
-    flat = tuple(price for path in paths for price in path)
-    counts = count_decisions(rows.y, decided, rows.weights, rows.p.shape[1], positive=rows.positive)
-    return steps, "retrained" if p is None else "threshold", flat, counts
 
 
 @dataclass(frozen=True, repr=False)
@@ -372,6 +366,8 @@ def equivalence_report(
     splits = stratified_splits(cv, X, y, random_state)
     path = path_logits(estimator, X, y, [None, weighting], splits, sample_weight)
     plain, price = path.weightings
+    if price.positive is None:
+        raise InvalidInput(f"equivalence_report is for two classes, got {price.n_classes}")
     if np.isclose(price.lam, plain.lam, rtol=0.0, atol=1e-12):
         raise InvalidParameter("at λ = ½ training with the weight is plain training: give another weighting")
     trained = path.logits[1] > 0.0
@@ -569,7 +565,7 @@ def _rows(source: Estimator, X: Rows, y: ArrayLike | None, sample_weight: ArrayL
     if isinstance(source, CurveRows):
         return source
     if isinstance(source, ExpenseCurve):
-        if source.rows is None:
+        if source.kind == "retrained":
             raise InvalidParameter(
                 "this curve is of networks trained separately, whose decisions are not nested, so no threshold can be "
                 "read off it: make one with ExpenseCurve.from_predictions"
@@ -578,29 +574,21 @@ def _rows(source: Estimator, X: Rows, y: ArrayLike | None, sample_weight: ArrayL
     if hasattr(source, _OUT_OF_FOLD) and X is None:
         rows = out_of_fold_rows(source, y, sample_weight)
     else:
-        labels, p = _predictions(source, X, y)
-        classes = np.asarray(source.classes_)
+        if not hasattr(source, "predict_proba") or not hasattr(source, "classes_") or X is None or y is None:
+            _check_fitted(source)
+            raise InvalidParameter(
+                f"choose_weighting takes an ExpenseCurve, a CRCENClassifierCV with its training labels y, or a fitted "
+                f"classifier with predict_proba and rows X and y that it did not see, got a {type(source).__name__}"
+            )
+        labels, classes = np.asarray(as_numpy(y)), np.asarray(source.classes_)
+        p, shape = check_probabilities(source.predict_proba(X), "predict_proba"), (len(labels), len(classes))
+        if p.shape != shape:
+            raise InvalidInput(f"predict_proba must give {shape[1]} columns for each of {shape[0]} rows, got {p.shape}")
         own = Labels(classes) if len(classes) > 2 else Labels.of_model(source, labels)
         positive, weights = None if own.positive is None else own.column, check_row_weights(sample_weight, len(p))
-        chances = check_probabilities(p, "predict_proba")
-        rows = CurveRows(own.encode(labels), chances, weights, positive, tuple(classes.tolist()))
+        rows = CurveRows(own.encode(labels), p, weights, positive, tuple(classes.tolist()))
     rows.totals()  # an error if a class has no rows
     return rows
-
-
-def _predictions(source: Estimator, X: Rows, y: ArrayLike | None) -> tuple[NDArray[np.generic], Array]:
-    """The labels of the rows that a fitted classifier is judged on, and its probabilities of all classes."""
-    if not hasattr(source, "predict_proba") or not hasattr(source, "classes_") or X is None or y is None:
-        _check_fitted(source)
-        raise InvalidParameter(
-            f"choose_weighting takes an ExpenseCurve, a CRCENClassifierCV with its training labels y, or a fitted "
-            f"classifier with predict_proba and rows X and y that it did not see, got a {type(source).__name__}"
-        )
-    labels, p = np.asarray(as_numpy(y)), np.asarray(source.predict_proba(X), dtype=np.float64)
-    shape = (len(labels), len(source.classes_))
-    if p.shape != shape:
-        raise InvalidInput(f"predict_proba must give {shape[1]} columns for each of {shape[0]} rows, got {p.shape}")
-    return labels, p
 
 
 def _least_class_weights(rows: CurveRows, recalls: Mapping[Hashable, float]) -> tuple[dict[Hashable, float], Index]:
@@ -612,38 +600,27 @@ def _least_class_weights(rows: CurveRows, recalls: Mapping[Hashable, float]) -> 
         if not isinstance(recall, int | float) or not 0.0 < recall <= 1.0:
             raise InvalidParameter(f"a recall must lie above 0 and be at most 1: got {recall!r} for {label}.")
     floors = {known.index(label): float(recall) for label, recall in recalls.items()}
-    log_weights = _least_weights(rows.p, rows.y, rows.weights, floors)
-    if log_weights is None:
-        raise InvalidParameter(
-            "these recalls cannot be reached together on these rows with any weights: lower the recall of a class."
-        )
     with np.errstate(divide="ignore"):
-        chosen = (np.log(rows.p) + log_weights).argmax(axis=1)
-    return dict(zip(known, np.exp(log_weights).tolist(), strict=True)), chosen
-
-
-def _least_weights(p: Array, target: Index, weights: Array, floors: dict[int, float]) -> Array | None:
-    """Logarithms of the smallest weights from 1 on with these recalls; None if there are none."""
-    log_weights = np.zeros(p.shape[1])
-    with np.errstate(divide="ignore"):
-        log_p = np.log(p)
-    own = {k: np.flatnonzero((target == k) & (weights > 0.0)) for k in floors}
+        log_p, log_weights = np.log(rows.p), np.zeros(len(known))
+    own = {k: np.flatnonzero((rows.y == k) & (rows.weights > 0.0)) for k in floors}
     for _ in range(_SWEEPS):
         before = log_weights.copy()
         for k, floor in floors.items():
-            others = (log_p[own[k]] + log_weights).copy()
+            others, weights = log_p[own[k]] + log_weights, rows.weights[own[k]]
             others[:, k] = -np.inf
             needed = others.max(axis=1) - log_p[own[k], k]
             order = np.argsort(needed)
-            reached = np.cumsum(weights[own[k]][order]) >= floor * weights[own[k]].sum() * (1.0 - 1e-12)
+            reached = np.cumsum(weights[order]) >= floor * weights.sum() * (1.0 - 1e-12)
             least = float(needed[order][np.argmax(reached)])
             # Slightly more, so that it is no tie.
             log_weights[k] = max(log_weights[k], least + 1e-9 * max(1.0, abs(least)))
-            if not log_weights[k] <= _LARGEST:
-                return None
+        if not log_weights.max() <= _LARGEST:
+            break
         if np.abs(log_weights - before).max() <= 1e-8:
-            return log_weights
-    return None
+            return dict(zip(known, np.exp(log_weights).tolist(), strict=True)), (log_p + log_weights).argmax(axis=1)
+    raise InvalidParameter(
+        "these recalls cannot be reached together on these rows with any weights: lower the recall of a class."
+    )
 
 
 def stratified_splits(cv: Splitter, X: Rows, y: ArrayLike, random_state: int) -> list[tuple[Index, Index]]:

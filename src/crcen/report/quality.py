@@ -325,7 +325,9 @@ def steps_of(evidence: Evidence) -> tuple[ExpenseStep, ...]:
     if price.positive is not None:
         ladder = price_ladder(price.cost_ratio, float(counts[1 - price.positive] / counts[price.positive]))
         paths = [[price.replace(CostRatio(one)) for one in ladder]]
-    return tuple(step for path in paths for step in expense_steps(evidence.y, evidence.weights, path, evidence.proba))
+    own, p = (evidence.y, evidence.weights), evidence.proba
+    decided = (one.decide(p) for path in paths for one in path)
+    return tuple(step for path in paths for step in expense_steps(*own, path, decided, p))
 
 
 _MOST_GROUPS, _FEWEST_GROUPS, _POSITIVES_IN_A_GROUP = 10, 3, 5

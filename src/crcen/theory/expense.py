@@ -1,9 +1,10 @@
 """Expense: what one more catch costs between consecutive weights, and what it should cost, for K ≥ 2 classes."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -209,6 +210,13 @@ def rising_class(weightings: Sequence[object]) -> tuple[int, Array, list[float]]
     return number, rest, ends
 
 
+def price_paths(weightings: Any, price: Callable[[Any], Price]) -> list[list[Price]]:
+    """The path of a list of weightings; or the paths around a single one, by default "balanced"."""
+    if isinstance(weightings, list | tuple | np.ndarray):
+        return [[price(weighting) for weighting in weightings]]
+    return weight_paths(price("balanced" if weightings is None else weightings))
+
+
 def weight_paths(price: Price) -> list[list[Price]]:
     """For the positive class, or else for each class, the prices at a quarter to four times its weight."""
     watched = range(price.n_classes) if price.positive is None else [price.positive]
@@ -220,23 +228,23 @@ def expense_steps(
     y: Index,
     weights: Array,
     path: Sequence[Price],
+    chosen: Iterable[Index],
     p: Array | None = None,
-    chosen: Iterable[Index] = (),
     *,
     n_resamples: int = 0,
     level: float = 0.95,
     random_state: int = 0,
 ) -> tuple[ExpenseStep, ...]:
-    """Price each step of a path of weights on rows with class numbers y and sample weights.
+    """Price each step of a path of weights by the class numbers y of rows and those ``chosen`` at each weighting.
 
     Over rows that move to class k, Σ w_a 1{y=a} − c 1{y=k} is at least 0 in the mean at the weight c before, and at
-    most 0 at the one after. Rows are decided by the probabilities ``p`` (n, K) of one model, or were ``chosen`` at each
-    weighting by other models. Without resamples there are no intervals.
+    most 0 at the one after. ``p`` (n, K) are the probabilities of the one model that decides, if there is one. Without
+    resamples there are no intervals.
     """
     number, rest, ends = rising_class(path)
     own, cost, before = y == number, weights * rest[y], np.empty(0, dtype=np.int64)
     counts, moved, caught, lost = [], [], [], []
-    for decided in chosen if p is None else (price.decide(p) for price in path):
+    for _, decided in zip(path, chosen, strict=False):  # others may follow
         wrong = np.where(decided != y, cost, 0.0)
         counts.append((float(wrong[own].sum()), float(wrong[~own].sum())))
         if n_resamples:

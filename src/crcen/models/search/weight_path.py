@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
@@ -15,10 +16,10 @@ from crcen.models.classifier import CRCENClassifier, has_usual_steps
 from crcen.models.fitting import FitRows, assemble, base_seed, member_jobs, usable
 from crcen.models.options import AT_PRICE, Calibration
 from crcen.models.search.folds import Fold, row_numbers
-from crcen.models.validation import check_labels, check_rows, check_weights, take_rows
-from crcen.theory.checks import class_totals
-from crcen.theory.price import Labels, Price, WeightingLike, resolve
-from crcen.theory.rows import Array, Estimator, Index, Rows
+from crcen.models.validation import check_classes, check_rows, check_weights, take_rows
+from crcen.theory.expense import price_paths
+from crcen.theory.price import Labels, Price
+from crcen.theory.rows import Array, Estimator, Index, LabelArray, Rows
 from crcen.training.jobs import TrainingJob
 from crcen.training.recipe import Recipe
 
@@ -27,17 +28,35 @@ from crcen.training.recipe import Recipe
 class WeightPath:
     """Logits of held-out rows for every weighting of a path."""
 
-    weightings: tuple[Price, ...]  # resolved with the class counts of all training rows: one price for every fold
-    target: NDArray[np.bool_]  # whether the held-out rows are positive
+    paths: list[list[Price]]  # resolved with the class counts of all training rows: one price for every fold
+    labels: Labels
+    y: Index  # class numbers of the held-out rows
     weights: Array  # their sample weights
-    logits: Array  # weighted logit of the positive class; above 0 is an alarm
+    logits: Array  # (weightings, n) weighted logit of the positive class, above 0 is an alarm; or (weightings, n, K)
+
+    @property
+    def weightings(self) -> list[Price]:
+        """All prices."""
+        return [price for path in self.paths for price in path]
+
+    @property
+    def target(self) -> LabelArray:
+        """Whether the held-out rows are positive, or their class numbers."""
+        return self.y if self.labels.positive is None else self.y == self.labels.column
+
+    @property
+    def chosen(self) -> Index:
+        """Decisions (weightings, n) as class numbers."""
+        if self.labels.positive is None:
+            return np.asarray(self.logits.argmax(axis=2))
+        return np.where(self.logits > 0.0, self.labels.column, 1 - self.labels.column)
 
 
 def path_logits(
     estimator: Estimator,
     X: Rows,
     y: ArrayLike,
-    weightings: Sequence[WeightingLike],
+    weightings: Any,
     splits: Sequence[Fold],
     sample_weight: ArrayLike | None = None,
 ) -> WeightPath:
@@ -52,19 +71,21 @@ def path_logits(
         X, y = check_rows(probe, X, y, reset=True)
     y = np.asarray(y)
     weights = check_weights(sample_weight, np.empty((len(y), 1)))
-    labels = Labels.from_rows(check_labels(y), y, weights, getattr(estimator, "pos_label", None))
-    target = labels.target(y)
-    path = tuple(resolve(weighting, *class_totals(target, weights)) for weighting in weightings)
+    labels = Labels.from_rows(check_classes(y), y, weights, getattr(estimator, "pos_label", None))
+    numbers = labels.encode(y)
+    counts = labels.counts(numbers, weights)
+    paths = price_paths(weightings, lambda weighting: labels.resolve(weighting, counts))
+    path = [price for own in paths for price in own]
     splits = [(row_numbers(rows), row_numbers(held_out)) for rows, held_out in splits]
     parts = [(rows, take_rows(X, held_out)) for rows, held_out in splits]
     rows = FitRows(X, y, weights, labels)
     answers = (_stacked if is_stack else _looped)(_seeded(estimator, labels.positive), rows, path, parts)
-    logits = np.full((len(path), len(y)), np.nan)
+    logits = np.full((len(path), len(y), *answers[0][0].shape[1:]), np.nan)
     for i, own in enumerate(answers):
         for (_, held_out), values in zip(splits, own, strict=True):
             logits[i, held_out] = values
-    seen = np.isfinite(logits).all(axis=0)
-    return WeightPath(path, target[seen], weights[seen], logits[:, seen])
+    seen = np.isfinite(logits).reshape(*logits.shape[:2], -1).all(axis=(0, 2))
+    return WeightPath(paths, labels, numbers[seen], weights[seen], logits[:, seen])
 
 
 def _seeded(estimator: Estimator, pos_label: object) -> Estimator:
@@ -98,7 +119,8 @@ def _stacked(
     def logits(weighting: Price, part: FitRows, recipe: Recipe, asked: Array) -> Array:
         members = usable([next(results) for _ in range(n_members)], type(estimator).__name__)
         ensemble, _ = assemble(part.resolve(weighting), members, part, is_balanced=recipe.balance)
-        return labels.margin(ensemble.mean_logits(asked) + ensemble.shift)
+        found = ensemble.mean_logits(asked) + ensemble.shift
+        return found if labels.positive is None else labels.margin(found)
 
     fits = [(part, recipe, asked) for part, recipe, (_, asked) in zip(own_rows, recipes, parts, strict=True)]
     return [[logits(weighting, *fit) for fit in fits] for weighting in path]
@@ -117,7 +139,8 @@ def _looped(
                 how["calibration"] = replace(Calibration.of(params["calibration"]), training_weighting=AT_PRICE)
             return how
         if "class_weight" in params:
-            return {"class_weight": {labels.positive: weighting.cost_ratio, labels.negative: 1.0}}
+            weights = np.exp(weighting.log_weights).tolist()  # the cost ratio and 1 for two classes
+            return {"class_weight": dict(zip(labels.classes.tolist(), weights, strict=True))}
         raise InvalidParameter(
             f"a path of weights needs an estimator with a weighting or a class_weight: {type(estimator).__name__} "
             f"has neither; give its out-of-fold predict_proba to ExpenseCurve.from_predictions instead."
@@ -133,11 +156,11 @@ def _looped(
 
 
 def _weighted_logits(model: Estimator, X: Rows, pos: object) -> Array:
-    """Logit of the positive class under the weight the model was trained with."""
+    """Logits of the positive class, or of every class, under the weight the model was trained with."""
     labels = Labels(model.classes_, pos)
     if hasattr(model, "weighting"):
-        return labels.signed(np.asarray(model.decision_function(X), dtype=np.float64))
-    q = labels.in_order(np.asarray(model.predict_proba(X), dtype=np.float64))
+        found = np.asarray(model.decision_function(X), dtype=np.float64)
+        return found if pos is None else labels.signed(found)
     with np.errstate(divide="ignore"):
-        logits = np.log(q[:, 1]) - np.log(q[:, 0])
-    return np.clip(logits, -700.0, 700.0)
+        logs = np.log(labels.in_order(np.asarray(model.predict_proba(X), dtype=np.float64)))
+    return np.clip(logs if pos is None else logs[:, 1] - logs[:, 0], -700.0, 700.0)
