@@ -18,15 +18,7 @@ from crcen._support.text import listed
 from crcen._support.values import Values, json_value, label_key, plain_label, rest_of
 from crcen.commands import inputs
 from crcen.commands.inputs import Data, FittedModel, Label, Source, check, require, require_input
-from crcen.commands.results import (
-    Sequences,
-    cluster_means,
-    model_digest,
-    note_lines,
-    read_state,
-    state_lock,
-    write_state,
-)
+from crcen.commands.results import Sequences, model_digest, note_lines, read_state, state_lock, write_state
 from crcen.commands.rules import CostsLike, RowRule, Weighting, own_costs, plain_price
 from crcen.commands.scoring import Judging
 from crcen.tables.fingerprint import RowDigest
@@ -37,10 +29,9 @@ from crcen.theory.selective import label_selection
 from crcen.theory.sequential import ConfidenceSequence
 
 _STATE = ("crcen comparison", 6)  # format and version
-_SUMS = ("totals", "paid", "shares", "changes")
 _MOST_GROUPS, _SHOWN_ROWS, _FEWEST_REPEATED = 20, 20, 20
 _MISSING_P = 0.001  # labels are missing depending on the score
-_SHARES = ("recall", "false")  # tests of shares of a class
+_SIDES = ("old", "new")
 _VERDICTS = {1: "new", -1: "old", 0: "undecided"}
 
 
@@ -98,8 +89,6 @@ class _Evidence:
         self.actions: list[Label] = json_value(list(self.rule.names))
         n_actions = self.costs.shape[1]
         self.totals = np.zeros((2, *self.costs.shape))  # weights of rows by model, class and decision
-        self.paid = np.zeros(2)  # costs by model
-        self.shares = np.zeros((2, len(self.costs), 2))  # rows found and false alarms by class and model
         self.changes = np.zeros((2, n_actions, n_actions))  # rows and their saving by old and new decision
 
     @property
@@ -117,8 +106,8 @@ class _Evidence:
     def state(self) -> Values:
         """Plain values that `take` reads."""
         kept = {name: getattr(self, name) for name in ("rows", "least_audit", "batches", "decided_after")}
-        sums = {name: getattr(self, name).tolist() for name in _SUMS}
-        return {**self.identity, **kept, **sums, "tests": self.tests.state()}
+        sums = {"totals": self.totals.tolist(), "changes": self.changes.tolist(), "tests": self.tests.state()}
+        return {**self.identity, **kept, **sums}
 
     def take(self, state: str | Path) -> None:
         """Continue from a file."""
@@ -128,7 +117,7 @@ class _Evidence:
             require_input(content.pop(name) == value, other)
         content["tests"] = Sequences.from_state(content["tests"])
         # Programs that store JSON may write 1.0 as 1, and integers would not take fractions of weights.
-        sums = {name: np.array(content[name], dtype=np.float64) for name in _SUMS}
+        sums = {name: np.array(content[name], dtype=np.float64) for name in ("totals", "changes")}
         vars(self).update(content | sums)
 
     @property
@@ -151,27 +140,28 @@ class _Evidence:
         self.least_audit, reach = least, float(np.ptp(self.costs, axis=1).max()) / least
         y, old, new, weights = rows.y[use], rows.old[use], rows.new[use], rows.weights[use]
         known, related = y >= 0, None if rows.clusters is None else rows.clusters[use]
-        costs = [np.where(known, self.costs[y, decided] * weights, 0.0) for decided in (old, new)]
-        difference = costs[0] - costs[1]
+        difference = np.where(known, (self.costs[y, old] - self.costs[y, new]) * weights, 0.0)
+        most = float(np.abs(self.costs).max()) / least
 
-        def put(test: str, values: Array, among: Bools, end: float = 1.0) -> None:
-            self.tests.put(test, values[among], -end, end, None if related is None else related[among])
+        def put(test: str, values: Array | Bools, among: Bools, end: float = 1.0) -> None:
+            own = None if related is None else related[among]
+            self.tests.put(test, values[among].astype(np.float64), -end, end, own)
 
         self.batches.append(rows.digest)
         self.rows += len(y)
-        every = np.ones(len(y), dtype=np.bool_)
-        put("cost", difference, every, reach)
-        for total, decided in zip(self.totals, (old, new), strict=True):
+        put("cost", difference, np.ones_like(known), reach)
+        for side, total, decided in zip(_SIDES, self.totals, (old, new), strict=True):
             np.add.at(total, (y[known], decided[known]), weights[known])
-        self.paid += [cluster_means(one, related).sum() for one in costs]
+            put(f"cost {side}", np.where(known, self.costs[y, decided] * weights, 0.0), np.ones_like(known), most)
+            for k in range(len(self.costs)):
+                put(f"recall {k} {side}", decided == k, known & (y == k))
+                put(f"false {k} {side}", decided == k, known & (y != k))
         np.add.at(self.changes[0], (old, new), 1.0)
         np.add.at(self.changes[1], (old, new), difference)
         for k in range(len(self.costs)):
-            both = [(decided == k).astype(np.float64) for decided in (old, new)]
-            for i, among in enumerate((known & (y == k), known & (y != k))):
-                put(f"{_SHARES[i]} {k}", both[1] - both[0], among)
-                own = None if related is None else related[among]
-                self.shares[i, k] += [cluster_means(one[among], own).sum() for one in both]
+            own = (new == k).astype(np.float64) - (old == k)
+            put(f"recall {k}", own, known & (y == k))
+            put(f"false {k}", own, known & (y != k))
         for column, cells in rows.groups.items():
             values = cells[use]
             for value in dict.fromkeys(values):
@@ -217,11 +207,12 @@ class ModelComparison(ShownInOneLine):
         for change in one["changed"]["by_decision"]:
             saved = f"saving {change['saving']:.4g} in all"
             lines.append(f"    {change['old']} → {change['new']}: {change['rows']:,} rows, {saved}")
+        unit = "rows" if one["clusters"] is None else "clusters"
         for group in one["groups"]:
             value, low, high = map(_text, group["saving_per_1000"].values())
             lines.append(
                 f"  {group['column']} = {group['group']}: {group['verdict']}, saving per 1,000 rows {value} "
-                f"({low} to {high}), {group['rows']:,} {'rows' if one['clusters'] is None else 'clusters'}"
+                f"({low} to {high}), {group[unit]:,} {unit}"
             )
         return "\n".join([*lines, *note_lines(one["notes"])])
 
@@ -411,7 +402,7 @@ def _result(evidence: _Evidence, notes: list[str], rows: _Rows | None) -> ModelC
     alpha = 1.0 - evidence.confidence
     verdict = _VERDICTS[cost.decides(alpha)]
     saving = Interval(cost.mean, *cost.interval(alpha)).scaled(1000.0)
-    mean_cost = evidence.paid / cost.n_values * 1000.0
+    mean_cost = [evidence.tests[f"cost {side}"].mean * 1000.0 for side in _SIDES]
     changed = [
         {"old": actions[i], "new": actions[j], "rows": int(evidence.changes[0, i, j]), "saving": saved}
         for (i, j), saved in np.ndenumerate(evidence.changes[1])
@@ -423,12 +414,12 @@ def _result(evidence: _Evidence, notes: list[str], rows: _Rows | None) -> ModelC
         for i in np.flatnonzero(rows.old != rows.new)[:_SHOWN_ROWS].tolist():
             label = None if rows.y[i] < 0 else actions[rows.y[i]]
             examples.append({"row": i + 1, "old": actions[rows.old[i]], "new": actions[rows.new[i]], "label": label})
-    groups = []
+    groups, unit = [], "rows" if evidence.clusters is None else "clusters"
     for number, (key, one) in enumerate(evidence.groups.items(), 1):
         column, group = json.loads(key)
         level = alpha / (number * (number + 1))  # sums to α over all groups
         values = Interval(one.mean, *one.interval(level)).scaled(1000.0) if one.n_values else UNKNOWN
-        found = {"verdict": _VERDICTS[one.decides(level)], "rows": one.n_values, "saving_per_1000": values.to_dict()}
+        found = {"verdict": _VERDICTS[one.decides(level)], unit: one.n_values, "saving_per_1000": values.to_dict()}
         groups.append({"column": column, "group": group, **found})
     binary = {}
     if price.positive is not None:
@@ -447,8 +438,8 @@ def _result(evidence: _Evidence, notes: list[str], rows: _Rows | None) -> ModelC
             {
                 "label": actions[k],
                 "rows": float(evidence.totals[0][k].sum()),
-                "recall": _class_figures(evidence, 0, k, alpha),
-                "false_alarm_share": _class_figures(evidence, 1, k, alpha),
+                "recall": _class_figures(evidence, "recall", k, alpha),
+                "false_alarm_share": _class_figures(evidence, "false", k, alpha),
             }
             for k in evidence.rule.watched
         ],
@@ -462,13 +453,15 @@ def _result(evidence: _Evidence, notes: list[str], rows: _Rows | None) -> ModelC
     return ModelComparison(verdict, saving, content)
 
 
-def _class_figures(evidence: _Evidence, i: int, k: int, alpha: float) -> Values:
+def _class_figures(evidence: _Evidence, name: str, k: int, alpha: float) -> Values:
     """Recall, or share of other rows decided for the class, of both models and their difference."""
-    test, ends = evidence.tests[f"{_SHARES[i]} {k}"], (math.nan, math.nan)
-    own = np.arange(evidence.totals.shape[1]) == k
-    tables = evidence.totals[:, ~own if i else own]
-    with np.errstate(invalid="ignore"):
-        old, new = tables[:, :, k].sum(axis=1) / tables.sum(axis=(1, 2))
-    if test.n_values and evidence.least_audit == 1.0:  # shares of unequally weighted rows have no such interval
-        ends, (old, new) = test.interval(alpha), evidence.shares[i, k] / test.n_values
+    test, ends = evidence.tests[f"{name} {k}"], (math.nan, math.nan)
+    old, new = (evidence.tests[f"{name} {k} {side}"].mean for side in _SIDES)
+    if evidence.least_audit != 1.0:  # shares of unequally weighted rows have no such interval
+        own = np.arange(evidence.totals.shape[1]) == k
+        tables = evidence.totals[:, own if name == "recall" else ~own]
+        with np.errstate(invalid="ignore"):
+            old, new = (tables[:, :, k].sum(axis=1) / tables.sum(axis=(1, 2))).tolist()
+    elif test.n_values:
+        ends = test.interval(alpha)
     return {"old": json_value(old), "new": json_value(new), "difference": Interval(float(new - old), *ends).to_dict()}

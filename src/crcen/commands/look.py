@@ -79,8 +79,7 @@ class TableLook(ShownInOneLine):
     placeholders: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     signs: Signs = field(default_factory=Signs)  # with a target
     shares: Mapping[Label, Interval] = field(default_factory=dict)  # of labels among all rows, by audit probabilities
-    # Column, number, largest number of rows, and with a target clusters of several classes, and of each class.
-    clusters: Values | None = None
+    clusters: Values | None = None  # column, number, largest number of rows, and how many have several classes
 
     def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""
@@ -115,11 +114,9 @@ class TableLook(ShownInOneLine):
             shown = listed((f"{label} {share}" for label, share in self.shares.items()), most=6)
             lines += ["", f"Estimated shares among all rows, by audit probabilities: {shown}"]
         if self.clusters is not None:
-            own = f"Clusters of {self.clusters['column']}: {self.clusters['number']:,} of up to "
-            own += plural(self.clusters["largest"], "row")
-            by_label = listed((f"{one['label']} in {one['clusters']:,}" for one in self.clusters["labels"]), most=6)
-            mixed = f"; {by_label}; {self.clusters['mixed']:,} with rows of several classes" if by_label else ""
-            lines += ["", f"{own}{mixed}"]
+            name, number, largest, mixed = self.clusters.values()
+            several = "" if mixed is None else f"; {mixed:,} have rows of several classes"
+            lines += ["", f"Clusters of {name}: {number:,} of up to {plural(largest, 'row')}{several}"]
         lines += [f"Note: {note}." for note in self.notes]
         is_plain = self.signs.duplicates.is_coarse and self.signs.duplicates.label is None
         return "\n".join([*lines, *(inputs.duplicate_lines(self.signs.duplicates) if is_plain else [])])
@@ -216,19 +213,13 @@ def inspect_table(
 
 
 def _clusters(name: str, rows: "_Rows") -> Values:
-    """Clusters in numbers; a class in few of them is noted."""
-    numbers = inputs.cluster_numbers(rows.frame[name])
-    found: Values = {"column": name, "number": int(numbers.max()) + 1, "largest": int(np.bincount(numbers).max())}
-    if rows.numbers is None:
-        return {**found, "mixed": None, "labels": []}
-    which, label = np.divmod(np.unique(numbers * len(rows.counts) + rows.numbers), len(rows.counts))
-    by_label = dict(zip(rows.counts, np.bincount(label, minlength=len(rows.counts)).tolist(), strict=True))
-    few = [f"{label} ({n})" for label, n in by_label.items() if n < FEWEST_POSITIVES <= rows.counts[label]]
-    if few:
-        wider = "the interval of recall is wider than the number of rows suggests"
-        rows.notes.append(f"fewer than {FEWEST_POSITIVES} clusters of {name} with rows of {listed(few)}: {wider}")
-    labels = [{"label": json_value(label), "clusters": n} for label, n in by_label.items()]
-    return {**found, "mixed": int((np.bincount(which) > 1).sum()), "labels": labels}
+    """Clusters in numbers."""
+    numbers, mixed = inputs.cluster_numbers(rows.frame[name]), None
+    if rows.numbers is not None:
+        pairs = np.unique(numbers * len(rows.counts) + rows.numbers)
+        mixed = int((np.bincount(pairs // len(rows.counts)) > 1).sum())
+    sizes = np.bincount(numbers)
+    return {"column": name, "number": len(sizes), "largest": int(sizes.max()), "mixed": mixed}
 
 
 def _placeholders(

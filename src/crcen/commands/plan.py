@@ -185,11 +185,11 @@ def plan_table(
         labels["cost_width"] = {None: enough}
     drawn: Values | None = None
     if together is not None:
-        numbers, known = inputs.cluster_numbers(together), scored.is_labelled
-        n_clusters, has_labels = len(np.unique(numbers)), len(np.unique(scored.y[known])) > 1
+        numbers = inputs.cluster_numbers(together)
+        n_clusters, has_labels = int(numbers.max()) + 1, len(np.unique(scored.y[scored.is_labelled])) > 1
         drawn = {"column": clusters, "number": n_clusters, "rows": len(p) / n_clusters, "estimated": has_labels}
-        rows = (scored.y[known], p[known], actions[known]) if has_labels else None
-        effect = partial(_effect, rows, numbers[known] if has_labels else numbers, weights, rule)
+        used = scored.is_labelled if has_labels else np.ones(len(p), dtype=np.bool_)
+        effect = partial(_effect, scored.y[used], p[used], actions[used], numbers[used], rule, weights)
         for goal, by_label in labels.items():
             for label, n in by_label.items():
                 by_label[label] = math.ceil(n * effect(goal, label)) if math.isfinite(n) else n
@@ -209,26 +209,17 @@ def plan_table(
 
 
 def _effect(
-    rows: tuple[Index, Array, Index] | None,
-    clusters: Index,
-    weights: Array,
-    rule: RowRule,
-    goal: str,
-    label: Label | None,
+    y: Index, p: Array, actions: Index, clusters: Index, rule: RowRule, trained: Array, goal: str, label: Label | None
 ) -> float:
-    """How many more labels rows in clusters need, by their labels, probabilities and decisions if labels are known."""
-    if rows is None:
-        return design_effect(np.ones(len(clusters)), np.ones(len(clusters)), clusters)
-    y, p, actions = rows
-    if label is None:
-        return design_effect(np.asarray(rule.costs.costs)[y, actions], np.ones(len(y)), clusters)
-    k = rule.labels.index(label)
-    if goal == "recall_bound":
-        own = y == k
-        return design_effect((actions[own] == k).astype(np.float64), np.ones(int(own.sum())), clusters[own])
-    values = residual_values(p, weights, k)
-    alone = variance_of(values, p)
-    return clustered_variance(values[np.arange(len(y)), y], alone, clusters)[0] / alone if alone > 0.0 else 1.0
+    """How many more labels rows in clusters need for a goal, by their labels (−1 if unknown: rows are alike)."""
+    k = -1 if label is None else rule.labels.index(label)
+    if goal == "drift" and y.min() >= 0:
+        values = residual_values(p, trained, k)
+        alone = variance_of(values, p)
+        return clustered_variance(values[np.arange(len(y)), y], alone, clusters)[0] / alone if alone > 0.0 else 1.0
+    own = (y == k) | (k < 0) | (y < 0)
+    paid = np.asarray(rule.costs.costs)[y, actions] if k < 0 else (actions == k).astype(np.float64)
+    return design_effect(np.where(y < 0, 0.0, paid)[own], np.ones(int(own.sum())), clusters[own])
 
 
 def _for_recall(p: Array, actions: Index, k: int, bound: float, **chances: float) -> float:

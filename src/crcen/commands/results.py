@@ -105,20 +105,15 @@ def model_digest(model: FittedModel) -> str:
     return hashlib.sha256(b"".join(pack([type(inner).__name__, names, weights, numbers]))).hexdigest()
 
 
-def cluster_means(values: Array, clusters: Index | None) -> Array:
-    """The mean of each cluster; the values without clusters."""
-    if clusters is None:
-        return values
-    _, which, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
-    return np.asarray(np.bincount(which.ravel(), values, len(sizes)) / sizes)
-
-
 class Sequences(dict[str, ConfidenceSequence]):
     """Confidence sequences of means by name, which a state keeps between calls."""
 
     def put(self, name: str, values: Array, low: float, high: float, clusters: Index | None = None) -> None:
         """Add values to the sequence of a name, the mean of each cluster as one; a new one has this range."""
-        self[name] = self.get(name, ConfidenceSequence(low, high)).add(cluster_means(values, clusters))
+        if clusters is not None:
+            _, which, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
+            values = np.bincount(which.ravel(), values, len(sizes)) / sizes
+        self[name] = self.get(name, ConfidenceSequence(low, high)).add(values)
 
     def state(self) -> Values:
         """Range, values and counts of each sequence."""
