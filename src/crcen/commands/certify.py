@@ -444,12 +444,10 @@ def _content(
 ) -> Values:
     """Test the criteria; all fields of a certificate but digest and signature."""
     stated, scored, recognition = declared.content, _scored_classes(judging, found), found.watch.recognition()
-    price, independent = scored.price, found.dependent_rows("declare with --clusters")
-    together = None
+    price, independent, together = scored.price, found.dependent_rows("declare with --clusters"), None
     if scored.clusters is not None:
-        together = {"column": judging.roles["clusters"], "number": len(np.unique(scored.clusters))}
-        named = "{number:,} clusters of {column}".format(**together)
-        independent = [f"tests allow for rows that depend on each other in {named}"]
+        together = {"column": declared.clusters, "number": int(scored.clusters.max()) + 1}
+        independent = [f"tests allow for dependent rows in {together['number']:,} clusters of {declared.clusters}"]
 
     def differences(false_alarm_rate: float) -> tuple[str, ...] | None:
         if getattr(judging.model, "profile_", None) is None:

@@ -138,12 +138,10 @@ def early_stopping_split(
     """Rows to train on and rows to watch, of the used ones, with every class among both; groups stay together."""
     labels, counts = np.unique(target[used], return_counts=True)
     try:
-        if groups is None:
-            how = {"test_size": validation_fraction, "random_state": seed}
-            own, watched = model_selection.train_test_split(used, stratify=target[used], **how)
-        else:
-            splitter = model_selection.GroupShuffleSplit(1, test_size=validation_fraction, random_state=seed)
-            own, watched = (used[part] for part in next(splitter.split(used, groups=groups[used])))
+        kind = model_selection.StratifiedShuffleSplit if groups is None else model_selection.GroupShuffleSplit
+        splitter = kind(1, test_size=validation_fraction, random_state=seed)
+        together = None if groups is None else groups[used]
+        own, watched = (used[part] for part in next(splitter.split(used, target[used], together)))
         if any(len(np.unique(target[part])) < len(labels) for part in (own, watched)):
             raise ValueError("a class is in one part only")
     except ValueError as error:
