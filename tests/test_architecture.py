@@ -226,6 +226,19 @@ def test_one_module_alone_imports_private_names_of_scikit_learn():
     assert found == {"models/validation.py"}
 
 
+def test_thresholds_and_goals_are_told_apart_in_one_place():
+    thresholds, goals = set(), set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            place = path.relative_to(PACKAGE).as_posix()
+            if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Gt | ast.LtE):
+                thresholds |= {place} if ast.unparse(node).endswith("threshold") else set()
+            elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
+                goals |= {place} if "Goal" in ast.unparse(node) else set()
+    assert thresholds == {"theory/rows.py", "theory/criteria.py"}  # `alarms_above`, and declared criteria
+    assert goals == {"theory/goals.py", "decisions/decide.py"}  # `goal_of`, and goals of any kind
+
+
 def test_no_two_test_files_have_one_name():
     """The folders of tests are no packages, so pytest takes a second file of a name for the first and stops."""
     names = [path.name for path in Path(__file__).parent.rglob("test_*.py")]

@@ -16,7 +16,7 @@ from crcen.commands.rules import CostsLike, Prevalence, ReviewPrices, Weighting
 from crcen.commands.scoring import Judging, unlike_lines
 from crcen.decisions.expense_curve import ChosenWeighting, CurveRows
 from crcen.report import quality as measures
-from crcen.report.checks import CHECKS, Finding, examine
+from crcen.report.checks import CHECKS, COLUMN_CHECKS, Finding, examine
 from crcen.report.evidence import compared_groups, evidence_of, gather
 from crcen.tables.fingerprint import Recognition
 from crcen.tables.profile import Difference
@@ -28,9 +28,6 @@ from crcen.theory.metrics import ConfusionCounts, Quality, log_losses, measure_q
 from crcen.theory.price import Price
 from crcen.theory.rows import Array, Index, ShownInOneLine
 from crcen.theory.thresholds import ReviewedRows
-
-# Checks that need every column of the rows.
-_OF_COLUMNS = {"CRC006", "CRC009"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -211,7 +208,7 @@ def evaluate_table(
     named |= {"review": review, "cost_column": cost_column, "alarm_cost": alarm_cost}
     judging = Judging.of(model, data, read, weighting, costs, **named)
     model, source, rule, target = judging.model, judging.source, judging.rule, str(judging.target)
-    of_columns = _OF_COLUMNS & {*codes}  # all columns are kept only if these checks are asked for
+    of_columns = COLUMN_CHECKS & {*codes}  # all columns are kept only if these checks are asked for
     rows = judging.labelled(verbose, prevalence, stratified=stratified, recognises=True, keeps_all=bool(of_columns))
     scored, y, p, weights, together = rows.scored, rows.y, rows.p, rows.weights, rows.options["clusters"]
     known, column, trained = scored.is_labelled, rule.price.positive, rows.model.weighting_
@@ -248,7 +245,7 @@ def evaluate_table(
     expense = ExpenseCurve.from_rows(CurveRows(y, p, w, column, rule.labels), around, random_state=random_state)
     values = {name: inputs.group_values(scored.labelled(name)) for name in judging.groups}
     compared = compared_groups(evidence, values, price)
-    findings = examine(replace(evidence, groups=compared), {*CHECKS} - _OF_COLUMNS | of_columns)
+    findings = examine(replace(evidence, groups=compared), {*CHECKS} - COLUMN_CHECKS | of_columns)
     notes = [
         *(recognition.notes if recognition else ()),
         *scored.notes,

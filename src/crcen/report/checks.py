@@ -54,10 +54,11 @@ class Finding:
 
 # Checks by code; None if a check does not apply.
 CHECKS: dict[str, Callable[[Evidence], Finding | None]] = {}
+COLUMN_CHECKS: set[str] = set()  # of those that need every column of the rows
 
 
 def check(
-    code: str, *, tested: str, title: str, limit: str, advice: str
+    code: str, *, tested: str, title: str, limit: str, advice: str, needs_columns: bool = False
 ) -> Callable[[Callable[[Evidence], Outcome | None]], Callable[[Evidence], Finding | None]]:
     """Register a function that returns whether to warn and what was measured, or None if it does not apply."""
 
@@ -71,6 +72,7 @@ def check(
             return Finding(code, title, status, measured, limit, "" if warns is None else advice, tested)
 
         CHECKS[code] = found
+        COLUMN_CHECKS.update([code] * needs_columns)
         return found
 
     return register
@@ -372,6 +374,7 @@ def separable(evidence: Evidence) -> Outcome:
     "comparisons; here, or in the training rows of crcen fit",
     advice="Ask when that column is known. If it is written after or because of the event, or is an identifier in the "
     "order of the outcome, drop it (crcen fit --drop) and train again.",
+    needs_columns=True,
 )
 def leaks(evidence: Evidence) -> Outcome | None:
     """Look for columns that separate classes alone, and for cells that occur for one class only."""
@@ -491,6 +494,7 @@ _SEVERAL_SHARE = 0.95
     f"{100 * _FEW_SHARE:g} %, where it is {100 * _FEW_SKILL:g} % or more below",
     advice="Ask when these columns are known, and fit again without them (crcen fit --drop): if the rest is far "
     "weaker, they may be written after or because of the event.",
+    needs_columns=True,
 )
 def dominated(evidence: Evidence) -> Outcome | None:
     """Compare the importance of the first columns with that of all."""
