@@ -51,15 +51,12 @@ def values(request, tmp_path_factory):
     table = crcen.fit_table(data, target="y", estimator=search, out=tmp / "m.crcen").model
     module = torch.nn.Linear(3, 1 if k == 2 else k)
     by_parameter = net | dict(
-        # rows and what is known of them
         X=X, y=y, p=p, q=p, y_pred=model.predict(X), logits=np.log(p), sample_weight=sample_weight, clusters=who,
         counts=counts, n_classes=k, sampled_prior=np.full(k, 1 / k), natural_prior=counts / N, is_stratified=True,
         batches=[(torch.as_tensor(X, dtype=torch.float32), torch.as_tensor(y))], data=data, target="y",
-        # prices, goals and curves
         weighting=weights, weights=weights, price=matrix, costs=costs, labels=classes, actions=(), is_binary=False,
         value=0.8, alarms=9, per="day", share=0.6, confidence=None, low=1, high=3, goal={0: 0.1, 1: 0.1}, source=model,
         weightings=[weights, weights * np.append(np.ones(k - 1), 2)], fn=[9, 5], fp=[10, 30], level=0.9, n_resamples=9,
-        # estimators and their groups
         pos_label=1 if k == 2 else None, device="cpu", random_state=1, verbose=0, cv=2, members=["networks"],
         effort="quick", time_limit=60, n_jobs=1, schedule=crcen.Schedule(batch_size=64), search=crcen.Search(),
         module=module, optimizer=torch.optim.SGD, estimator=model, drop=["c"], keep=["b"], categorical=["b"],
@@ -68,7 +65,6 @@ def values(request, tmp_path_factory):
         batch_size=64, learning_rate=0.1, tol=1e-3, early_stopping=True, validation_fraction=0.3, activation="relu",
         loss="cross_entropy", scoring="neg_log_loss", n_settings=1, halving=False, widen=False, engine="local",
         memory_bytes=10**9, model=model, training_error=None, n_fits=3, max_rows=50,
-        # monitor, report, tables, files and made data
         y_reference=y, q_reference=p, segment_reference=who % 2, sample_weight_reference=sample_weight,
         clusters_reference=who, audit_probability_reference=np.ones(N), segments=["0", "1"], false_alarm_rate=0.1,
         tolerance=0.1, delay=None, path=tmp / "file", title="A", data_name="d", model_path="m", out_of_fold=p,
@@ -78,7 +74,6 @@ def values(request, tmp_path_factory):
         dates="day-first", rename_duplicates=True, epochs=1, features=["a"], checkpoint=tmp / "c", checkpoint_rows=99,
         buffer_rows=99, skip_bad_files=True, n=9, n_features=2, imbalance_ratio=9, n_pos=5, n_neg=9, seed=1,
         family="tree", rows_per_file=5, data_home=None, name="abalone", folder=tmp, parameter="x",
-        # networks of PyTorch
         bias="bias", distributed=False, sampler=np.ones(N), ignore_index=-1, margin=0.4, hardest=2, gamma=1.0,
         max_margin=0.4, scale=2.0, tau=0.5, margins=(0.1, 0.1, 0.2), beta=0.9,
     )  # fmt: skip

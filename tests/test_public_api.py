@@ -120,29 +120,20 @@ def test_the_version_is_that_of_the_distribution_and_types_are_shipped():
 
 # Names of earlier versions, as code and commands, with what their error says to use.
 OLD = {
-    "crcen.Costs": "CostMatrix.binary",
-    "crcen.ClassWeighting": "crcen.theory.price.Price",
-    "crcen.ClassKeyEquations": "KeyEquation",
-    "crcen.CurveStep": "crcen.theory.expense.ExpenseStep",
-    "crcen.RowSets": "crcen.training.jobs.TrainingJob",
-    "crcen.TableFile": "crcen.tables.reading.Table",
-    "crcen.expected_cost": "CostMatrix.expected",
-    "crcen.realised_cost": "CostMatrix.realised",
-    "crcen.mean_neg_given": "mean_pos_given",
-    "crcen.look_at_table": "inspect_table",
-    "crcen.Review.at_cost(0.1, 10)": "with_review",
-    "crcen.Search(one_standard_error=True)": "the best is chosen",
-    "crcen.KeyEquationMonitor(drift_scale=1)": "tolerance=",
+    "crcen.Costs": "CostMatrix.binary", "crcen.ClassWeighting": "crcen.theory.price.Price",
+    "crcen.ClassKeyEquations": "KeyEquation", "crcen.RowSets": "crcen.training.jobs.TrainingJob",
+    "crcen.TableFile": "crcen.tables.reading.Table", "crcen.look_at_table": "inspect_table",
+    "crcen.expected_cost": "CostMatrix.expected", "crcen.realised_cost": "CostMatrix.realised",
+    "crcen.mean_neg_given": "mean_pos_given", "crcen.Review.at_cost(0.1, 10)": "with_review",
+    "crcen.Search(one_standard_error=True)": "is chosen", "crcen.KeyEquationMonitor(drift_scale=1)": "tolerance=",
     "crcen.monitor_table('m', 'd', error_rate=0.1)": "use false_alarm_rate=0.1",
-    "crcen.choose_weighting(None, wish='best')": "use goal='best'",
+    "crcen.choose_weighting(None, wish='best')": "use goal='best'", "crcen.CurveStep": "crcen.theory.expense.ExpenseStep",
     "crcen.CRCENClassifier(balance=True)": "calibration=Calibration(balance=",
     "crcen.theory.criteria.parse_criteria(['drift'], (0, 1), 1)": "use 'unlike'",
-    "benchmark --half all": "python -m bench.rivals",
+    "benchmark --half all": "python -m bench.rivals", "monitor m d --error-rate .1": "use --false-alarm-rate .1",
     "predict m d --out s --background rows.csv": "model.reasons(X, background=rows)",
-    "monitor m d --error-rate .1": "use --false-alarm-rate .1",
-    "fit d --target y --groups who": "use --clusters who",
-    "fit d --target y --category who": "use --categorical who",
-}
+    "fit d --target y --groups who": "use --clusters who", "fit d --target y --category who": "use --categorical who",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("old", OLD)

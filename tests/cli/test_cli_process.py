@@ -28,8 +28,8 @@ for arguments in json.loads(sys.argv[1]):
             codes.append(0)
         except SystemExit as end:
             codes.append(end.code or 0)
-packages = ("torch", "sklearn", "scipy", "scipy.stats", "numpy", "pandas", "pyarrow", "skrub", "imblearn", "matplotlib", "ray")
-heavy = [name for name in packages if name in sys.modules]
+packages = "torch sklearn scipy scipy.stats numpy pandas pyarrow skrub imblearn matplotlib ray"
+heavy = [name for name in packages.split() if name in sys.modules]
 print(json.dumps({"codes": codes, "heavy": heavy}))
 """
 

@@ -7,13 +7,11 @@ import jsonschema
 import numpy as np
 import pandas as pd
 import pytest
-import typer
+from test_contract_fit import LABELS, NOT_FOR_TEXT, options_of
 
 import crcen
-from crcen import cli
 from crcen.report.page import certificate_schema
 
-LABELS = {2: ["no", "yes"], 3: ["fine", "worn", "broken"]}
 COSTS = {2: ";no;yes\nno;0;1\nyes;8;0\n", 3: ";fine;worn;broken;look\nfine;0;1;1;.3\nworn;5;0;1;.3\nbroken;9;9;0;.3\n"}
 
 
@@ -53,7 +51,6 @@ def home(request, tmp_path_factory):
 SHARES = {2: "0.2", 3: "fine=0.4,worn=0.3,broken=0.3"}
 READ = ("--separator", ",", "--encoding", "utf-8", "--decimal", ".", "--quote", '"', "--missing", "b=-200")
 READ += ("--dates", "day-first", "--skip-rows", "0", "--rename-duplicates")
-NOT_FOR_TEXT = {"--query": "select 1", "--table": "t", "--sheet": "1", "--missing": "nothing=1"}
 PRICES = [("--budget", "5"), ("--cost-ratio", "5"), ("--alpha", "1"), ("--lam", ".5")]
 OPTIONS = {
     "predict": {
@@ -179,10 +176,8 @@ def test_every_option_gives_the_same_keys(run, found, home, name):
     for option, value in NOT_FOR_TEXT.items():
         code, _, err = run(name, (option, value))
         assert (code, option in err) == (1, True), err
-    params = typer.main.get_command(cli.app).commands[name].params
-    registered = {name for one in params if one.param_type_name == "option" for name in one.opts} - {"--help"}
     used = {word for part in (*both, *binary, *several, READ) for word in part if word.startswith("--")}
-    assert registered == {*used, *NOT_FOR_TEXT, *ELSEWHERE[name], "--json"}
+    assert options_of(name) == {*used, *NOT_FOR_TEXT, *ELSEWHERE[name], "--json"} - {"--top"}
 
 
 def test_options_that_do_not_apply_are_rejected(run, home):
@@ -452,6 +447,4 @@ def test_every_option_of_compare_declare_certify_and_verify(crcen_command, home,
     # Options that the tests of certificates give.
     signed = ("--groups", "--sign", "--again", "--model", "--public-key", "--declaration", "--page", "--clusters")
     for name, words in {"declare": (*required, *more, "--out"), "certify": certify, "verify": verify}.items():
-        params = typer.main.get_command(cli.app).commands[name].params
-        registered = {name for one in params if one.param_type_name == "option" for name in one.opts}
-        assert registered <= {*map(str, words), *READ, *NOT_FOR_TEXT, *signed, "--json", "--help"}, name
+        assert options_of(name) <= {*map(str, words), *READ, *NOT_FOR_TEXT, *signed, "--json"}, name

@@ -107,8 +107,7 @@ def split_table(
     Parameters
     ----------
     data : str, Path, list of them, or data frame
-        The table. Text tables are written with unchanged cells, missing ones empty; databases and data frames are
-        written as Parquet.
+        The table. Cells of text tables are unchanged, missing ones empty; databases and frames become Parquet.
     target : str
         Column with the label.
     test : float, default=0.25

@@ -191,8 +191,7 @@ def make_rare_events(
     family : {"smooth", "tree"}, default="smooth"
         The true function.
     path : folder, optional
-        Write the rows there as ``part-00000.parquet``, …, in row groups of 65,536. The folder is created; it must not
-        hold Parquet files already.
+        Write the rows to a new or empty folder as ``part-00000.parquet``, …, in row groups of 65,536.
     rows_per_file : int, default=1048576
         Rows of a file.
 

@@ -41,8 +41,7 @@ class KeyEquationMonitor(ShownInOneLine):
     Parameters
     ----------
     model : fitted classifier, optional
-        With ``weighted_proba`` and ``weighting_``, or ``predict_proba``. Without a model pass ``q`` to `update`, and
-        0/1 labels or class numbers.
+        With ``weighted_proba`` and ``weighting_``, or ``predict_proba``; else `update` takes ``q`` and class numbers.
     weighting : Lam, CostRatio, Budget, float, class weights or None
         What q was trained under, if the model has no ``weighting_``; None (λ = ½) for natural probabilities. More than
         two classes without a model need a weight for each.

@@ -498,8 +498,7 @@ def correct_proba(
         The weighting of the training loss. ``"balanced"`` and ``Alpha`` need the class shares that they were resolved
         on: give ``natural_prior`` (``sampled_prior`` if the rows were resampled first), or a model's ``weighting_``.
     sampled_prior, natural_prior : float or array of shape (K,), optional
-        Share of positives, or of all classes, among the rows trained on and in the population; the first needs the
-        second.
+        Share of positives, or of all classes, in the training rows and in the population; the first needs both.
 
     Examples
     --------

@@ -80,8 +80,7 @@ class CRCENClassifier(FittedNetworks, ClassifierMixin, GroupedParameters):  # ty
         What a miss is worth: a float is λ in (0, 1), ``None`` is λ = ½, ``"balanced"`` is α = 1, ``Budget(5)`` pays up
         to five false alarms for one more catch, a dict gives a weight per label. A goal (``RecallAtLeast(0.9)``,
         ``PrecisionAtLeast(0.5)``, ``Capacity(20, per=1000)``) trains at λ = ½; ``weighting_`` is then the price that
-        meets it on out-of-fold rows. More than two classes take ``"balanced"``, ``None``, a dict, an array of class
-        weights or a `CostMatrix`.
+        meets it on out-of-fold rows. More than two classes: ``"balanced"``, ``None``, dict, array or `CostMatrix`.
     hidden : tuple of int, default=(64, 32)
         Hidden layer sizes; ``()`` is weighted logistic regression.
     l2 : float, default=0.001
@@ -354,8 +353,7 @@ class CRCENClassifier(FittedNetworks, ClassifierMixin, GroupedParameters):  # ty
             All labels; needed at the first call if its rows do not hold every class. The class rarer there is the
             positive one, unless ``pos_label`` or ``class_counts`` says otherwise.
         class_counts : dict of label to count, optional
-            Class counts of the whole stream, for ``Alpha`` and ``"balanced"``, kept for later calls; default: counts of
-            all rows so far.
+            Class counts of the stream, for ``Alpha`` and ``"balanced"``, kept for later calls; default: those so far.
 
         Returns
         -------

@@ -50,8 +50,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
     Parameters
     ----------
     weighting : "balanced", None, float, Lam, Alpha, CostRatio, Budget, dict, or an operating goal, default="balanced"
-        What a miss is worth, as in `CRCENClassifier`; a goal is met out of fold. It sets the decisions; training is
-        unweighted.
+        What a miss is worth, as in `CRCENClassifier`; a goal is met out of fold. Training is unweighted.
     members : sequence, default=None
         ``"networks"`` (the best settings of `CRCENClassifierCV`), ``"trees"`` (LightGBM), ``"random_trees"`` (LightGBM
         with random thresholds), ``"catboost"`` (CatBoost, extra ``boosting``), ``"forest"`` (extremely randomised

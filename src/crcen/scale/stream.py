@@ -80,8 +80,7 @@ def fit_stream(
     Parameters
     ----------
     source : path, folder, pattern, list of paths, pyarrow Dataset, or iterable
-        Parquet files; an Arrow dataset; or any object that gives the same (X, y) or (X, y, weight) batches each time it
-        is iterated, such as a list.
+        Parquet files; an Arrow dataset; or an iterable of (X, y) or (X, y, weight) batches, the same each time.
     target : str
         Column of labels, for files and datasets.
     weighting : "balanced", None, float, Lam, Alpha, CostRatio, Budget, dict, array, CostMatrix, default="balanced"

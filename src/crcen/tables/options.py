@@ -33,8 +33,7 @@ class ReadOptions:
     skip_rows : int, optional
         Rows above the column names, in Excel sheets and text files.
     separator : str, optional
-        Between the values of a text file: one or more characters, "tab", "space" (any number of blanks) or "fixed"
-        (columns of fixed width).
+        Between the values of a text file: one or more characters, "tab", "space" (any number) or "fixed" (width).
     encoding : str, optional
         Of a text file, such as "utf-8" or "windows-1252".
     decimal : {".", ","}, optional

@@ -43,11 +43,9 @@ def balance_(
         `NaturalLogits` is moved instead of a bias.
     batches : iterable
         Pairs of inputs and target, such as a ``DataLoader`` of the training rows; read once. Inputs are a tensor, a
-        tuple (arguments) or a dict (named arguments); a dict with ``labels`` is also a batch. Targets are as in
-        `ClassWeightedLoss`.
+        tuple (arguments) or a dict (named arguments); a dict may hold ``labels``. Targets: see `ClassWeightedLoss`.
     weighting
-        The weighting of the training: as in `ClassWeightedLoss`, or that loss itself. ``"balanced"`` and α are resolved
-        on these rows.
+        The training weighting: as in `ClassWeightedLoss`, or that loss itself. ``"balanced"`` and α use these rows.
     bias : str, optional
         Name of the parameter that is the output bias. Default: the last parameter with one number per logit that
         passes the test, which a named one must pass, too: a value added to it must be added to the logits.

@@ -145,8 +145,7 @@ class ClassWeightedLoss(nn.Module):
         logits : tensor of shape (B,), (B, 1) or (B, K)
             Before sigmoid or softmax; or an object with ``.logits``, such as the output of Transformers' models.
         target : tensor
-            Class numbers (B,); for two classes also 0/1 of any type or the probability of class 1; or soft labels
-            (B, K).
+            Class numbers (B,); of two classes also 0/1 of any type, or probabilities of class 1; soft labels (B, K).
         num_items_in_batch : int, optional
             Divides the sum instead of the number of rows: with all rows that are accumulated before a step, the losses
             of their batches add up to the loss of one large batch.

@@ -101,14 +101,12 @@ def stationarity(
     weighting
         The intended weighting of the training: as in `crcen.torch.balance_`.
     loss : nn.Module, optional
-        The loss of the training, called with logits and targets: for label smoothing, weights divided by each batch,
-        and other weights than stated.
+        The loss of the training, called with logits and targets: for label smoothing, batch means, other weights.
     optimizer : torch.optim.Optimizer, optional
         The optimizer in its last state: for weight decay on biases. With ``loss``, training continues for one pass on a
         copy, for early stopping.
     sampler : optional
-        The sampler of the training rows, such as a ``WeightedRandomSampler``, or a weight for each row; that of a
-        ``DataLoader`` is known.
+        The sampler of the training, such as a ``WeightedRandomSampler``, or row weights; default that of the loader.
     bias : str, optional
         Name of the output bias, as in `crcen.torch.balance_`.
     """

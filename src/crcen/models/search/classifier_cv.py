@@ -37,8 +37,7 @@ _HIDDEN, _L2, _ENCODINGS = [(64,), (64, 32)], (1e-4, 1e-3, 1e-2, 1e-1), ("standa
 class CRCENClassifierCV(CRCENClassifier):
     """CRCEN networks with cross-validated hidden units, penalty, epochs and, if several are given, weighting.
 
-    All settings and folds are trained together. The number of epochs of a setting is the same in all folds; the refit
-    uses it, too.
+    All settings and folds are trained together. The folds and the refit of a setting have the same number of epochs.
 
     Parameters
     ----------
