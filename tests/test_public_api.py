@@ -127,7 +127,7 @@ OLD = {
     "crcen.mean_neg_given": "mean_pos_given", "crcen.Review.at_cost(0.1, 10)": "with_review",
     "crcen.Search(one_standard_error=True)": "is chosen", "crcen.KeyEquationMonitor(drift_scale=1)": "tolerance=",
     "crcen.monitor_table('m', 'd', error_rate=0.1)": "use false_alarm_rate=0.1",
-    "crcen.choose_weighting(None, wish='best')": "use goal='best'", "crcen.CurveStep": "crcen.theory.expense.ExpenseStep",
+    "crcen.choose_weighting(None, wish='best')": "use goal='best'", "crcen.CurveStep": "theory.expense.ExpenseStep",
     "crcen.CRCENClassifier(balance=True)": "calibration=Calibration(balance=",
     "crcen.theory.criteria.parse_criteria(['drift'], (0, 1), 1)": "use 'unlike'",
     "benchmark --half all": "python -m bench.rivals", "monitor m d --error-rate .1": "use --false-alarm-rate .1",

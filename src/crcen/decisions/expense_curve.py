@@ -209,7 +209,9 @@ class ExpenseCurve(ExpenseTable):
         weightings: Sequence[WeightingLike] | None = None,
         *,
         sample_weight: ArrayLike | None = None,
-        **bootstrap: Any,
+        level: float = 0.95,
+        n_resamples: int = 1000,
+        random_state: int = 0,
     ) -> "ExpenseCurve":
         """Move the threshold of a cross-validated search on its out-of-fold rows.
 
@@ -219,10 +221,11 @@ class ExpenseCurve(ExpenseTable):
             Fitted.
         y : array of shape (n,)
             The labels it was fitted on.
-        weightings, sample_weight, **bootstrap
+        weightings, sample_weight, level, n_resamples, random_state
             See `from_predictions`.
         """
         rows = out_of_fold_rows(model, y, sample_weight)
+        bootstrap: dict[str, Any] = {"level": level, "n_resamples": n_resamples, "random_state": random_state}
         curve = cls.from_rows(rows, weightings, model.weighting_.replace, **bootstrap)
         return replace(curve, source="out-of-fold rows of the search")
 
