@@ -240,20 +240,17 @@ def drift(evidence: Evidence) -> Outcome:
     return bool(moved) or is_off or bool(swapped), f"{swapped}; {measured}" if swapped else measured
 
 
-# Rows of two classes that are compared, and of all pairs together.
-_MOST_OF_A_PAIR, _FEWEST_OF_A_PAIR, _MOST_OF_PAIRS = 4000, 500, 600_000
+_MOST_OF_A_PAIR = 2000
 
 
 def _swapped(evidence: Evidence) -> str:
     """A question if the labels of two classes fit as if many of them were swapped; empty otherwise."""
-    enough = np.flatnonzero(evidence.counts >= limits.FEWEST_OF_A_CLASS).tolist()
-    pairs = list(combinations(enough, 2))
-    most = max(_FEWEST_OF_A_PAIR, min(_MOST_OF_A_PAIR, _MOST_OF_PAIRS // max(len(pairs), 1)))
+    pairs = list(combinations(np.flatnonzero(evidence.counts >= limits.FEWEST_OF_A_CLASS).tolist(), 2))
     effect = residual_effect(evidence.y, evidence.proba, evidence.weights, evidence.clusters)
     rng, found = np.random.default_rng(evidence.random_state), []
     for first, second in pairs:
         rows = np.flatnonzero((evidence.y == first) | (evidence.y == second))
-        rows = rng.choice(rows, most, replace=False) if len(rows) > most else rows
+        rows = rng.permutation(rows)[:_MOST_OF_A_PAIR]
         own, odds = evidence.weights[rows], np.log(np.maximum(evidence.proba[rows][:, [first, second]], _TINY))
         weights = own * (effective_rows(own) / own.sum() / effect) if own.any() else own
         share, p_value = limits.swapped_share(evidence.y[rows] == second, odds[:, 1] - odds[:, 0], weights)
@@ -276,42 +273,32 @@ def _is_calibrated_at(evidence: Evidence, shares: Array) -> bool:
 
 
 def _score_distances(evidence: Evidence) -> list[tuple[int, float, float]]:
-    """Class, distance of its scores from those of training and its p-value, for classes with both."""
-    if evidence.is_audited:  # rows were chosen by their scores
+    """Distance of the scores of each watched class from those of training, and its p-value, if the model keeps any."""
+    kept, profile = kept_by(evidence.model, "oof_proba_"), getattr(evidence.model, "profile_", None)
+    out_of_fold = np.empty((0, len(evidence.names))) if kept is None else np.asarray(kept, dtype=np.float64)
+    out_of_fold = out_of_fold[np.isfinite(out_of_fold).all(axis=1)]
+    if evidence.is_audited or not len(out_of_fold):  # audited rows were chosen by their scores
         return []
-    found, error = [], evidence.training_error
-    price, counts = evidence.price, evidence.trained_counts
-    for k in evidence.watched:
+    found, error, weights, counts = [], evidence.training_error, evidence.price.weights, evidence.trained_counts
+    for number, k in enumerate(evidence.watched):
         others = np.arange(len(counts)) != k
-        mean = float(price.weights[others] @ counts[others] / counts[others].sum())
-        alpha = float(price.weights[k] / mean * counts[k] / counts[others].sum())
-        slack = limits.SCORE_ERRORS * math.sqrt(limits.UNMEASURED / counts.min())
-        if error is not None:
-            slack = limits.SCORE_ERRORS * (error.size if evidence.has_positive else float(error.sizes[k]))
+        rest = float(counts[others].sum())
+        shift = math.log(weights[k] * rest / (weights[others] @ counts[others]))
+        # The log-odds of a class against the mean of the others.
+        spread = math.sqrt(limits.UNMEASURED / counts.min())
+        slack = limits.SCORE_ERRORS * (spread if error is None else error.sizes[k] / np.mean(others))
         # Far beyond price and share no decision changes: two models are sure of the same rows by different log-odds.
-        limit = limits.SCORE_RANGE + abs(math.log(alpha))
+        limit = limits.SCORE_RANGE + abs(shift + math.log(counts[k] / rest))
+        before, here = [log_odds(out_of_fold[:, k], _TINY)], log_odds(evidence.proba[:, k], _TINY) + shift
         # Folds train on fewer rows, and a model has learnt its own: rows that differ from both have changed.
+        if profile is not None and profile.scores and not evidence.is_out_of_fold:
+            before.append(np.reshape(profile.scores[0], (-1, len(evidence.watched)))[:, number])
+        ends = (-limit, limit)
         distances = [
-            score_distance(np.clip(before, -limit, limit), np.clip(here, -limit, limit), slack, evidence.clusters)
-            for before, here in _kept_scores(evidence, k)
+            score_distance(np.clip(one + shift, *ends), np.clip(here, *ends), slack, evidence.clusters)
+            for one in before
         ]
-        found += [(k, *min(distances))] if distances else []
-    return found
-
-
-def _kept_scores(evidence: Evidence, k: int) -> list[tuple[Array, Array]]:
-    """Scores of training rows and of these rows on one scale: out of fold, and by the whole model."""
-    weights = evidence.price.weights
-    shift = math.log(weights[k] / np.delete(weights, k).mean())
-    here, kept = log_odds(evidence.proba[:, k], _TINY) + shift, kept_by(evidence.model, "oof_proba_")
-    if kept is None or not np.isfinite(kept).any():
-        return []
-    out_of_fold = np.asarray(kept, dtype=np.float64)[:, k]
-    found = [(log_odds(out_of_fold[np.isfinite(out_of_fold)], _TINY) + shift, here)]
-    profile = getattr(evidence.model, "profile_", None)
-    if profile is not None and profile.scores and not evidence.is_out_of_fold:
-        scores = profile.scores[0].reshape(len(profile.scores[0]), -1)  # of the watched classes
-        found.append((scores[:, evidence.watched.index(k)] + shift, here))
+        found.append((k, *min(distances)))
     return found
 
 
@@ -587,11 +574,8 @@ def selected_labels(evidence: Evidence) -> Outcome | None:
 def selection_of(model: Estimator, labelled: Bools, proba: Array) -> LabelSelection:
     """Compare rows with and without a label; without a positive class all but the commonest class are alarms."""
     price: Price = model.weighting_
-    if price.positive is not None:
-        p = proba[:, price.positive]
-        return label_selection(labelled, p, price.decide(p))
-    quiet = int(np.argmax(price.counts))
-    return label_selection(labelled, 1.0 - proba[:, quiet], price.cost_matrix.choose(proba) != quiet)
+    quiet = int(np.argmax(price.counts)) if price.positive is None else 1 - price.positive
+    return label_selection(labelled, 1.0 - proba[:, quiet], price.decide(proba) != quiet)
 
 
 def _share(value: float) -> str:
