@@ -154,9 +154,8 @@ def _compared_models(
         first, own = ((one.classes_.tolist(), one.weighting_.positive) for one in (model, fitted))
         which = f"{', '.join(map(str, own[0]))} {'with' if own[1] is not None else 'without'} a positive one"
         inputs.require_input(first == own, f"models to compare must have the same classes: {name} has {which}.")
-        column, X = fitted.weighting_.positive, rows.inputs(fitted, target)
-        p = fitted.predict_proba(X)
-        found[name] = p if column is None else p[:, column]
+        X = rows.inputs(fitted, target)
+        found[name] = fitted.predict_proba(X)
         if isinstance(fitted, TableClassifier) and (known := fitted.recognise(X)) is not None:
             notes += [f"{name}: {note}" for note in known.notes]
     return found, notes

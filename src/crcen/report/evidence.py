@@ -260,8 +260,8 @@ def labels_of(model: Estimator, y: Labelled, weights: Array | None = None) -> La
 
 
 def class_probabilities(given: ArrayLike, labels: Labels, n_rows: int, name: str) -> Array:
-    """Probabilities (n, K), given those of the positive class (n,), or of every class if none is positive."""
-    if labels.positive is None:
+    """Probabilities (n, K), given these, or (n,) those of the positive class."""
+    if labels.positive is None or np.ndim(given) == 2:
         return check_class_probabilities(given, n_rows, labels.n_classes, name)
     p = check_probabilities(given, name)
     if p.shape != (n_rows,):
@@ -299,6 +299,8 @@ def gather(
         raise InvalidParameter(f"a report needs a classifier with predict_proba, got {kind}: {wrap}.")
     if classes.ndim != 1 or len(classes) < 2:
         raise InvalidParameter(f"a report needs a fitted classifier of two or more classes, got {kind} with {classes}.")
+    if costs is not None and not has_several_classes(model):
+        raise InvalidParameter("costs must be left out: they are for several classes, and this page has a price.")
     X, columns = _rows(X, model)
     numbers = Labels(classes).encode(y)
     if numbers.shape != (len(X),):

@@ -27,7 +27,7 @@ from crcen._support.values import Values, json_value
 from crcen._version import __version__
 from crcen.exceptions import InvalidParameter
 from crcen.report.checks import Finding, examine
-from crcen.report.evidence import Evidence, column_effects, gather, has_several_classes, kept_by, permutation_importance
+from crcen.report.evidence import Evidence, column_effects, evidence_of, gather, kept_by, permutation_importance
 from crcen.report.quality import PARTS, compare, measure, quality_of
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.price import CostRatio, Labels
@@ -262,8 +262,6 @@ def write_report(
     place = check_writable(Path(path))
     if isinstance(random_state, bool) or not isinstance(random_state, int) or random_state < 0:
         raise InvalidParameter(f"random_state must be a whole number from 0, got {random_state!r}")
-    if costs is not None and not has_several_classes(model):
-        raise InvalidParameter("costs must be left out: they are for several classes, and this page has a price.")
     arrays = {"recall_lows": recall_lows, "clusters": clusters}
     more: Values = {name: None if given is None else np.asarray(given) for name, given in arrays.items()}
     more |= {"selection": selection, "is_audited": is_audited, "is_stratified": is_stratified}
@@ -332,17 +330,10 @@ def one_against_rest(evidence: Evidence, k: int, most_points: int) -> Evidence:
     labels = Labels(classes, classes[1])
     ratio, p = CostRatio(price_of_class(evidence.cost_matrix, k, counts)), evidence.proba[:, k]
     price = labels.resolve(ratio, [counts.sum() - counts[k], counts[k]])
-    return Evidence(
-        SimpleNamespace(classes_=classes, pos_label_=classes[1]),
-        labels,
-        (evidence.y == k).astype(np.int64),
-        np.column_stack([1.0 - p, p]),
-        evidence.weights,
-        price,
-        is_weighted=evidence.is_weighted,
-        is_out_of_fold=evidence.is_out_of_fold,
-        most_points=most_points,
-    )
+    model = SimpleNamespace(classes_=classes, pos_label_=classes[1], weighting_=price)
+    weights = evidence.weights if evidence.is_weighted else None
+    how: Values = {"is_out_of_fold": evidence.is_out_of_fold, "most_points": most_points}
+    return evidence_of(model, (evidence.y == k).astype(np.int64), np.column_stack([1.0 - p, p]), weights, **how)
 
 
 def _one_page(evidence: Evidence, k: int, n_picked: int) -> str:

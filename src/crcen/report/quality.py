@@ -143,11 +143,10 @@ class RowMetrics:
         self.costs: Array = price.cost_matrix.costs
         self.weights: Array = np.ones(len(p)) if weights is None else weights
         self.clusters: Clusters | None = clusters
-        classes = range(p.shape[1]) if self.column is None else [self.column]
-        self.curves = [ThresholdCurve(self.y == k, p[:, k]) for k in classes]
+        self.watched = range(p.shape[1]) if self.column is None else [self.column]
+        self.curves = [ThresholdCurve(self.y == k, p[:, k]) for k in self.watched]
         truth = np.eye(p.shape[1])[self.y]
-        both = (self.y, p) if self.column is None else (self.y == self.column, p[:, self.column])
-        self.log_losses: Array = log_losses(*both)
+        self.log_losses: Array = log_losses(self.y, p)
         # For two classes the squared error of the positive one.
         self.squares: Array = ((p - truth) ** 2).sum(axis=1) * (1.0 if self.column is None else 0.5)
         self.paid: Array = self.costs[self.y, self.actions]
@@ -171,18 +170,15 @@ class RowMetrics:
     @property
     def area_limits(self) -> Limits:
         """DeLong's on the logit scale; of more classes the mean of their limits."""
-        classes = range(self.p.shape[1]) if self.column is None else [self.column]
-        found = [auc_interval(self.y == k, self.p[:, k], self.weights, self.clusters) for k in classes]
-        known = [one[1:] for one in found if not math.isnan(one.value)]
-        if not known:
-            return math.nan, math.nan
-        return float(np.mean([low for low, _ in known])), float(np.mean([high for _, high in known]))
+        found = [auc_interval(self.y == k, self.p[:, k], self.weights, self.clusters) for k in self.watched]
+        known = [one[1:] for one in found if not math.isnan(one.value)] or [UNKNOWN[1:]]
+        low, high = np.mean(known, axis=0)
+        return float(low), float(high)
 
     @property
     def metrics(self) -> dict[str, Metric]:
         """Those of `METRICS` that apply."""
-        is_binary = self.column is not None
-        return {name: one for name, one in METRICS.items() if one.is_binary in (None, is_binary)}
+        return {name: one for name, one in METRICS.items() if one.is_binary in (None, self.column is not None)}
 
     def values(self, copies: Array | None = None) -> dict[str, float]:
         """Every metric, with each row counted as often as ``copies`` says."""
@@ -390,9 +386,10 @@ _POINTS = 121
 _MOST_CUTS = 240
 
 
-def decision_numbers(curves: DecisionCurves, price: float) -> dict[str, dict[str, Array]]:
+def _decisions(evidence: Evidence) -> dict[str, dict[str, Array]]:
     """Net benefit, cost curve, Brier curve and gains, at prices around that of the model."""
-    ends = price_grid(price, curves.n_neg / curves.n_pos)
+    curves = evidence.of(points_of)
+    ends = price_grid(evidence.price.cost_ratio, curves.n_neg / curves.n_pos)
     benefit = curves.net_benefit(np.geomspace(ends[0], ends[-1], _POINTS))
     cost, brier, gains = curves.cost_curve(_POINTS), curves.brier_curve(_POINTS), curves.gains()
     best = curves.brier_curve(_POINTS, is_best=True)
@@ -451,17 +448,14 @@ def compare(evidence: Evidence, others: Mapping[str, ArrayLike], name: str) -> l
         half = 1.96 * float(np.sqrt(np.sum(weights**2 * (more - mean) ** 2))) / total
         one = {"name": label, **rows.values(), "more_per_1000": 1000.0 * mean}
         one["interval"] = [1000.0 * (mean - half), 1000.0 * (mean + half)]
-        found.append(one | (_alarm_values(rows, price.cost_ratio) if evidence.has_positive else {}))
+        if evidence.has_positive:
+            curves, counts = DecisionCurves(evidence.target, proba[:, evidence.labels.column], weights), rows.confusion
+            ends = price_grid(price.cost_ratio, curves.n_neg / curves.n_pos)
+            benefit = curves.net_benefit(np.geomspace(ends[0], ends[-1], _COMPARED_POINTS))
+            one |= {"found": counts.tp, "alarms": counts.tp + counts.fp}
+            one["net_benefit"] = {"price": benefit.x, "model": benefit.model}
+        found.append(one)
     return found
-
-
-def _alarm_values(rows: RowMetrics, price: float) -> Values:
-    """Alarms and net benefit of a model with a positive class."""
-    curves, counts = DecisionCurves(rows.y == rows.column, rows.p[:, rows.column], rows.weights), rows.confusion
-    ends = price_grid(price, curves.n_neg / curves.n_pos)
-    benefit = curves.net_benefit(np.geomspace(ends[0], ends[-1], _COMPARED_POINTS))
-    found = {"found": counts.tp, "alarms": counts.tp + counts.fp}
-    return {**found, "net_benefit": {"price": benefit.x, "model": benefit.model}}
 
 
 def _rows(evidence: Evidence) -> Values:
@@ -546,16 +540,16 @@ def _ladder(evidence: Evidence) -> list[Values]:
     """Counts at round prices, with the expense of the step from the price before."""
     points = evidence.of(points_of)
     prices = price_ladder(evidence.price.cost_ratio, points.n_neg / points.n_pos)
-    rows, first = [], dict.fromkeys(("low", "expense", "z"), math.nan) | {"verdict": ""}
+    rows = []
     for one, step in zip(prices, (None, *evidence.of(steps_of)), strict=True):
         counts = points.counts(one)
         alarms = counts.tp + counts.fp
         found = {"price": one, **attributes(counts, "fn fp recall"), "alarms_per_1000": 1000.0 * alarms / points.n_rows}
         found["precision"] = counts.precision if alarms else math.nan
+        own = {"low": math.nan, "expense": math.nan, "verdict": "", "z": math.nan}
         if step is not None:
-            found |= attributes(step, "low=bracket_low expense verdict")
-            found["z"] = step.deviation(evidence.noise)
-        rows.append(found if step else found | first)
+            own = attributes(step, "low=bracket_low expense verdict") | {"z": step.deviation(evidence.noise)}
+        rows.append(found | own)
     return rows
 
 
@@ -614,11 +608,7 @@ PARTS: dict[str, Part] = {
     "histogram": Part(_histogram, is_binary=True, is_drawn=True),
     "key_equations": Part(_key_equations, is_drawn=True),
     "path": Part(_weight_path, is_binary=True, is_drawn=True),
-    "decisions": Part(
-        lambda evidence: decision_numbers(evidence.of(points_of), evidence.price.cost_ratio),
-        is_binary=True,
-        is_drawn=True,
-    ),
+    "decisions": Part(_decisions, is_binary=True, is_drawn=True),
     "costs": Part(_costs, is_binary=False, is_drawn=True),
     "rows": Part(_rows, is_drawn=True),
     "quality": Part(_quality),
