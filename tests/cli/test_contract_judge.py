@@ -116,6 +116,7 @@ ELSEWHERE = {
     "monitor": {"--audited", "--declaration", "--error-rate"},
     "plan": set(),
 }
+STEP = "label bracket catches false_alarms expense interval verdict standard_deviations is_beyond_noise reason"
 # The top-level keys of each command.
 KEYS = {
     "predict": "rows alarms decided expected expected_cost expected_catches expected_false_alarms price goal chosen "
@@ -155,6 +156,7 @@ def found(run):
         code, out, err = run(name, options, data)
         assert (code in (0, 3), err) == (True, ""), (options, err)
         assert list(json.loads(out)) == KEYS[name].split(), options
+        assert all(list(step) == STEP.split() for step in json.loads(out).get("expense", []))
         return json.loads(out)
 
     return values

@@ -59,20 +59,36 @@ def expected_expenses(path):
     return np.array([(1 - POPULATION[f]).sum() / POPULATION[f].sum() for f in flips])
 
 
-def test_counts_are_those_of_each_threshold_and_a_frame_has_a_row_for_each():
-    y, p = draw(3000, 1)
-    curve = ExpenseCurve.from_predictions(y, p, PATH)
-    for i, price in enumerate(PATH):
-        tn, fp, fn, tp = confusion_matrix(y, p > 1 / (1 + price.value)).ravel()
-        assert (curve.counts.tp[i], curve.counts.fp[i], curve.counts.fn[i], curve.counts.tn[i]) == (tp, fp, fn, tn)
-    steps, frame = curve.steps, curve.frame()
-    assert steps[1].expense == pytest.approx(np.diff(curve.counts.fp)[1] / -np.diff(curve.counts.fn)[1])
-    assert (steps[1].bracket_low, steps[1].bracket_high) == pytest.approx((5, 10))
-    np.testing.assert_allclose(frame["recall"], frame["tp"] / y.sum())
-    np.testing.assert_allclose(frame["expense"][1:], [step.expense for step in steps])
-    np.testing.assert_allclose(frame["bracket_high"][1:], frame["cost_ratio"][1:])
-    assert frame["verdict"].tolist() == ["", *(step.verdict for step in steps)]
+def draw_three(n, seed):
+    """Class numbers and posteriors (n, 3)."""
+    rng = np.random.default_rng(seed)
+    p = rng.dirichlet([3.0, 1.5, 0.8], n)
+    return np.argmax(np.log(p) + rng.gumbel(size=p.shape), axis=1), p
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_counts_are_those_of_each_weighting_and_a_frame_has_a_row_for_each(k):
+    y, p = draw(3000, 1) if k == 2 else draw_three(3000, 1)
+    curve = ExpenseCurve.from_predictions(y, p, PATH if k == 2 else None)
+    columns, steps, frame = np.column_stack([1 - p, p]) if k == 2 else p, curve.steps, curve.frame()
+    tables = [confusion_matrix(y, (columns * w.weights).argmax(axis=1)) for w in curve.weightings]
+    np.testing.assert_array_equal(curve.counts.table, tables)
+    own, ends = (np.array([step.number for step in steps]), np.flatnonzero(frame["verdict"] != ""))
+    assert own.tolist() == ([1, 1, 1] if k == 2 else np.repeat(range(3), 4).tolist())
+    assert len(frame) == len(tables) == len(ends) + (1 if k == 2 else 3)  # the first weighting of a path ends no step
+    for step, i in zip(steps, ends, strict=True):
+        weights = curve.weightings[i].weights / (curve.weightings[i].weights[0] if k == 2 else 1)
+        before, after = (table.sum(axis=1) - np.diag(table) for table in tables[i - 1 : i + 1])  # mistakes by class
+        gained, others = (before - after)[step.number], np.arange(k) != step.number
+        assert step.expense == pytest.approx(((after - before) * weights)[others].sum() / gained)
+        assert (step.bracket_high, frame["recall"][i]) == pytest.approx(
+            (weights[step.number], tables[i][step.number, step.number] / (y == step.number).sum())
+        )
+        for name in ("expense", "bracket_low", "bracket_high", "verdict"):
+            assert frame[name][i] == getattr(step, name)
+    np.testing.assert_allclose(frame["precision"], frame["tp"] / (frame["tp"] + frame["fp"]))
     assert set(frame["curve"]) == {"threshold"}
+    assert len(str(curve).splitlines()) == len(steps) + (3 if k == 2 else 5)
 
 
 def test_brackets_hold_and_intervals_cover_as_stated():
@@ -105,6 +121,11 @@ def test_wrong_probabilities_leave_their_brackets_beyond_noise():
     ):
         assert [(step.verdict, step.is_beyond_noise, step.reason) for step in curve.steps] == [found] * 3
     assert "too high" in str(too_high)
+    y, p = draw_three(20_000, 3)
+    for odds, verdict in ((6.0, "above"), (1 / 6, "below"), (1.0, "")):
+        q = p * [1.0, 1.0, odds]
+        steps = ExpenseCurve.from_predictions(y, q / q.sum(axis=1, keepdims=True)).steps
+        assert {step.verdict for step in steps[-4:] if step.is_beyond_noise} == ({verdict} - {""})
     step = too_high.steps[0]
     retrained = replace(step, kind="retrained")
     assert retrained.reason == f"{step.reason}, or the ranking changed from one network to the next"
@@ -165,22 +186,17 @@ def test_the_stack_is_what_single_fits_give(rows, params):
             np.testing.assert_allclose(logits[held_out], alone.decision_function(X[held_out]), atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("model", "weighted"),
-    [
-        (CRCENClassifier(**LINEAR), lambda price: {"weighting": price}),
-        (LogisticRegression(), lambda price: {"class_weight": {0: 1.0, 1: price.value}}),
-    ],
-)
-def test_from_estimator_on_test_rows_counts_the_decisions_of_refits(rows, model, weighted):
-    X, y = rows
-    prices = [CostRatio(1), CostRatio(3), CostRatio(9)]
+@pytest.mark.parametrize("k", [2, 3])
+@pytest.mark.parametrize("model", [CRCENClassifier(**LINEAR), LogisticRegression()])
+def test_from_estimator_on_test_rows_counts_the_decisions_of_refits(rows, model, k):
+    X, y = rows if k == 2 else (three_classes.X[:600], three_classes.Y[:600])
+    name = "weighting" if hasattr(model, "weighting") else "class_weight"
+    prices = [dict(zip(range(k), [*[1.0] * (k - 1), price], strict=True)) for price in (1.0, 3.0, 9.0)]
     curve = ExpenseCurve.from_estimator(model, X, y, prices, cv=HELD_OUT)
     assert (curve.kind, "test rows" in str(curve)) == ("retrained", True)
     for i, price in enumerate(prices):
-        predicted = clone(model).set_params(**weighted(price)).fit(X[:400], y[:400]).predict(X[400:])
-        counts = crcen.confusion_counts(y[400:], predicted)
-        assert (curve.counts.fn[i], curve.counts.fp[i]) == (counts.fn, counts.fp)
+        predicted = clone(model).set_params(**{name: price}).fit(X[:400], y[:400]).predict(X[400:])
+        np.testing.assert_array_equal(curve.counts.table[i], confusion_matrix(y[400:], predicted))
     assert not hasattr(model, "classes_")
 
 
@@ -219,8 +235,15 @@ def test_from_cv_moves_the_threshold_out_of_fold(search, rows):
     assert curve.counts == ExpenseCurve.from_predictions(y, p, PATH).counts
     assert curve.kind == "threshold"
     named = np.where(y == 1, "fraud", "ok")
-    other = clone(search).fit(rows[0], named)
-    assert ExpenseCurve.from_cv(other, named, PATH).counts == curve.counts
+    other = ExpenseCurve.from_cv(clone(search).fit(rows[0], named), named, PATH)
+    assert (other.counts, other.rows.label(other.steps[0].number)) == (curve.counts, "fraud")
+    three = CRCENClassifierCV(hidden=(), l2=1e-3, max_epochs=5, random_state=0).fit(three_classes.X, three_classes.Y)
+    curve = ExpenseCurve.from_cv(three, three_classes.Y, "balanced", n_resamples=5)
+    price = three.weighting_.replace("balanced")
+    predicted = ExpenseCurve.from_predictions(three_classes.Y, three.oof_proba_, price, n_resamples=5)
+    assert curve.counts == predicted.counts
+    least = choose(three, {2: 0.8}, y=three_classes.Y)
+    assert least.weighting == choose(curve, {2: 0.8}).weighting
 
 
 Y, P = np.array([0, 0, 1, 1]), np.array([0.1, 0.3, 0.2, 0.9])
@@ -240,6 +263,8 @@ def test_bad_predictions_and_estimators_are_refused(rows, search):
         (lambda: predicted(Y, P, [Lam(0.5), {0: 1}]), InvalidParameter, "got {0: 1}"),
         (lambda: predicted(Y, P, level=95), InvalidParameter, "level must lie"),
         (lambda: predicted(Y, P, n_resamples=0), InvalidParameter, "n_resamples must be"),
+        (lambda: predicted([0, 1, 2, 1], np.full((4, 3), 0.5)), InvalidInput, "each row with the sum 1"),
+        (lambda: predicted([0, 1, 2, 1], np.full((4, 3), 1 / 3), [Lam(0.5)]), InvalidParameter, "for two classes"),
         (lambda: curve(GaussianNB(), X, y), InvalidParameter, "has neither; give its out-of-fold predict_proba"),
         (lambda: curve(model, X[:20], np.arange(20) == 3), InvalidInput, "cannot split"),
         (lambda: curve(model, X, np.zeros(len(X)), cv=HELD_OUT), InvalidInput, "two classes"),
@@ -381,11 +406,13 @@ def test_goals_models_and_rows_that_cannot_be_used_are_refused(rare_rows, three)
         ((three, dict.fromkeys(LABELS, 0.97), *known), "cannot be reached together"),
         ((three, {"tall": 0.9}, *known), "of the classes"),
         ((three, {"high": 90}, *known), "at most 1"),
+        ((three, goal, *known), "is for two classes, and these rows have 3"),
     ):
         with pytest.raises((InvalidInput, InvalidParameter), match=sentence):
             choose(*arguments)
-    with pytest.raises(InvalidParameter, match="rate must be"):
-        choose(few, goal, rate=-1)
+    for asked, rate in ((goal, -1), ({1: 0.5}, 9)):
+        with pytest.raises(InvalidParameter, match="rate must be"):
+            choose(few, asked, rate=rate)
     for unfitted in (CRCENClassifierCV(), crcen.CommitteeClassifier()):
         for call in (lambda one: choose(one, goal, None, y), lambda one: ExpenseCurve.from_cv(one, y)):
             with pytest.raises(NotFittedError):
