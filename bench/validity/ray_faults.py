@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 import crcen
 from crcen.exceptions import DataUnavailable
 from crcen.scale.committee import GrownTrees, plan_trees
-from crcen.scale.ray.fit import grow_trees_on_ray
+from crcen.scale.ray import grow_trees_on_ray
 from crcen.scale.sources import ArrowSource
 from crcen.theory.price import Labels
 

@@ -46,7 +46,7 @@ from crcen.models.search.folds import TimeSplit as TimeSplit
 from crcen.paper.estimators import CSMLPClassifier as CSMLPClassifier
 from crcen.paper.methods import METHODS as METHODS
 from crcen.report.page import write_report as write_report
-from crcen.scale.ray.fit import fit_ray as fit_ray
+from crcen.scale.ray import fit_ray as fit_ray
 from crcen.scale.stream import fit_stream as fit_stream
 from crcen.tables.classifier import TableClassifier as TableClassifier
 from crcen.tables.options import ReadOptions as ReadOptions

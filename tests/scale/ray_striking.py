@@ -86,7 +86,7 @@ def one_worker(storage, fate):
         return made
 
     Path(storage).mkdir(exist_ok=True)
-    with mock.patch("crcen.scale.ray.fit.ArrowSource", source):
+    with mock.patch("crcen.scale.ray.ArrowSource", source):
         yield struck
 
 

@@ -19,9 +19,9 @@ from sklearn.model_selection import cross_val_score
 import crcen
 from crcen.exceptions import DataUnavailable, DeviceMissing
 from crcen.paper.reproduce import reproduce
+from crcen.scale import ray as ray_cluster
 from crcen.scale.committee import BinnedRows, GrownTrees, grow_trees, plan_trees
-from crcen.scale.ray import cluster as ray_cluster
-from crcen.scale.ray.fit import _survey, grow_trees_on_ray
+from crcen.scale.ray import _survey, grow_trees_on_ray
 from crcen.scale.sources import ArrowSource
 from crcen.theory.price import Labels
 from crcen.training.engine import train

@@ -22,10 +22,9 @@ from sklearn.model_selection import GridSearchCV
 
 from crcen import CRCENClassifier, Schedule
 from crcen.exceptions import DataUnavailable, DeviceMissing, InvalidParameter, TrainingFailed
+from crcen.scale import ray as ray_fit
 from crcen.scale.checkpoint import Progress
-from crcen.scale.ray import fit as ray_fit
-from crcen.scale.ray.cluster import check_room, run_trainer
-from crcen.scale.ray.fit import Assignment, _agreed_start, _groups, fit_ray, workers_of_trees
+from crcen.scale.ray import Assignment, _agreed_start, _groups, check_room, fit_ray, run_trainer, workers_of_trees
 from crcen.scale.sources import ArrowSource, RayShard, read_groups, survey_part, survey_source
 from crcen.scale.stream import StreamRun, make_plan, streamed_model
 from crcen.training.engine import train
@@ -246,7 +245,7 @@ def test_timeouts_and_engines_are_checked(folder):
 
 START = """
 import time
-from crcen.scale.ray.fit import Watch
+from crcen.scale.ray import Watch
 watch = Watch(1.0)
 """
 # Ends at once: unloading torch on a busy machine takes longer than the watch waits.

@@ -35,8 +35,7 @@ from crcen.scale.checkpoint import lock_storage
 from crcen.scale.committee import BinnedRows, GrownTrees, TreePlan, grow_trees, plan_trees, stack_members
 from crcen.scale.memory import MemoryBound
 from crcen.scale.mixed_table import EncodedRows, FingerprintOfAll, FrameSample, HeldOutRows, LearnedColumns, TableSurvey
-from crcen.scale.ray.cluster import connected
-from crcen.scale.ray.fit import grow_trees_on_ray
+from crcen.scale.ray import connected, grow_trees_on_ray
 from crcen.scale.sources import ArrowSource
 from crcen.scale.stream import check_counts, fit_stream, rows_together
 from crcen.tables.cells import TableCells, as_text

@@ -17,7 +17,7 @@ from crcen.training.recipe import choice
 Engine = Callable[..., list[TrainingResult]]
 
 # Module and function of each engine, imported on use. All have the signature of `crcen.training.engine.train`.
-ENGINES = {"local": "crcen.training.engine:train", "ray": "crcen.scale.ray.cluster:train_on_ray"}
+ENGINES = {"local": "crcen.training.engine:train", "ray": "crcen.scale.ray:train_on_ray"}
 
 
 def need_torch() -> None:

@@ -1,1 +1,0 @@
-"""Training on a Ray cluster."""
