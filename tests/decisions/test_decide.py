@@ -50,11 +50,16 @@ def test_one_column_and_two_columns_of_two_classes_decide_alike(price):
     ("p", "price", "counts", "sentence"),
     [
         ([0.1, 1.2], Budget(5), {}, r"p must lie in \[0, 1\], got values from 0.1 to 1.2: are these logits"),
-        ([[0.9, 0.1, 0.0], [0.2, 0.8, 0.0]], Budget(5), {}, "a column for each of 2 classes"),
+        (
+            [[0.9, 0.1, 0.0], [0.2, 0.8, 0.0]],
+            Budget(5),
+            {},
+            "is for two classes, and p has 3 columns: give a CostMatrix",
+        ),
         ([[0.9, 0.3], [0.2, 0.8]], Budget(5), {}, "must sum to 1"),
         ([], Budget(5), {}, "at least one row"),
         (0.5, Budget(5), {}, "at least one row"),
-        *((P, price, {}, "must be") for price in (-1.0, 1.5, "cheap", {0: 1, 1: 5}, Budget)),
+        *((P, price, {}, "must be") for price in (-1.0, 1.5, "cheap", {"a": 1, "b": 5}, Budget)),
         (P, Alpha(1), {}, "only with class counts"),
         *((P, price, {"n_pos": 10}, "come in pairs") for price in (Alpha(1), Budget(5))),
     ],
@@ -118,7 +123,9 @@ def test_summary_without_labels_or_alarms_and_of_costs_by_row():
 
 def test_class_weights_decide_as_their_costs_and_a_summary_counts_classes_and_actions():
     p, rng = CHANCES, np.random.default_rng(1)
-    np.testing.assert_array_equal(decide(p, Price(WEIGHTS, np.ones(3))), (p * WEIGHTS).argmax(axis=1))
+    for price in (Price(WEIGHTS, np.ones(3)), WEIGHTS, WEIGHTS.tolist(), dict(enumerate(WEIGHTS))):
+        np.testing.assert_array_equal(decide(p, price), (p * WEIGHTS).argmax(axis=1))
+    np.testing.assert_array_equal(decide(p[:, 1], [1, 5]), decide(p[:, 1], Budget(5)))
     y = np.array([rng.choice(3, p=one) for one in p])
     costs = CostMatrix(np.column_stack([WEIGHTS[:, None] * (1 - np.eye(3)), np.full(3, 0.8)]), LABELS, ["review"])
     summary = crcen.decision_summary(p, costs, LABELS[y])

@@ -14,7 +14,7 @@ from crcen.theory.checks import check_probabilities, check_row_weights
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.goals import Goal, goal_of
 from crcen.theory.metrics import ConfusionCounts, confusion_counts, count_decisions
-from crcen.theory.price import Alpha, CostRatio, Labels, Price, WeightingLike, as_spec, cost_ratio_of, resolve
+from crcen.theory.price import Alpha, CostRatio, Labels, Price, WeightingLike, as_spec, by_class, cost_ratio_of, resolve
 from crcen.theory.rows import Array, Estimator, Index, Rows, ShownInOneLine
 
 
@@ -23,12 +23,16 @@ def _positive_column(p: ArrayLike, price: object) -> Array:
     chances = check_probabilities(p, "p")
     if chances.ndim not in (1, 2) or not len(chances):
         raise InvalidInput(f"p must have shape (n,), (n, 2) or (n, K) with at least one row: got shape {chances.shape}")
+    if chances.ndim == 2 and chances.shape[1] > 2:
+        use = "give a CostMatrix or a weight for each class"
+        raise InvalidInput(f"{price!r} is for two classes, and p has {chances.shape[1]} columns: {use}.")
     column = price.positive if isinstance(price, Price) and chances.ndim == 2 else 1
     return CostMatrix.binary().probabilities(chances)[:, column]
 
 
 def _cost_matrix(price: object, n_pos: float | None = None, n_neg: float | None = None) -> CostMatrix:
     """The costs that a price states; α needs the class counts."""
+    price = by_class(price)
     if isinstance(price, CostMatrix):
         return price
     if isinstance(price, Price) and (price.positive is None or price.cost_matrix.actions):
@@ -65,7 +69,7 @@ def decide(
         Natural posterior of any model: of the positive class, or of every class in a column each, of two classes the
         positive one second, or as a ``weighting_`` has it. A price of K classes needs (n, K). Correct the probabilities
         of a model trained with class weights or on resampled rows first.
-    price : Budget, CostRatio, Lam, Alpha, Price, CostMatrix, float, "balanced", None, or an operating goal
+    price : Budget, CostRatio, Lam, Alpha, Price, CostMatrix, float, "balanced", None, class weights, or a goal
         What a miss is worth. A plain number is λ; a `CostMatrix` takes the cheapest action. Goals are met as the
         probabilities expect: ``Capacity(200)`` takes the 200 riskiest rows, ``RecallAtLeast(0.9)`` and
         ``PrecisionAtLeast(0.5)`` move the threshold, and ``Review(2, 30)`` returns "alarm", "review" or "no alarm".

@@ -379,7 +379,7 @@ class Review(Goal):
 
     low: float
     high: float
-    use: ClassVar[str] = "give it to decide(p, …), decision_summary or predict_table(review=…) and evaluate_table"
+    use: ClassVar[str] = "give it to decide(p, …), or as review= to predict_table and evaluate_table"
     name: ClassVar[str] = "review"
     statement: ClassVar[Statement] = Statement(
         "Two prices, such as 2,30: rows between them go to review.", str, "LOW,HIGH"

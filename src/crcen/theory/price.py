@@ -614,7 +614,7 @@ def posterior(q: ArrayLike, weighting: WeightingLike) -> Array:
     weighting : Price, Lam, CostRatio, Budget, float, class weights or None
         The weighting q was trained under; an unresolved α needs class counts first.
     """
-    price = _by_class(weighting)
+    price = by_class(weighting)
     if isinstance(price, Price) and price.positive is None:
         return price.posterior(q)
     cost, weighted = cost_ratio_of(price), check_probabilities(q, "q")
@@ -624,14 +624,14 @@ def posterior(q: ArrayLike, weighting: WeightingLike) -> Array:
 
 def weighted_probability(p: ArrayLike, weighting: WeightingLike) -> Array:
     """Output of a right network under a weighting if the natural posterior is p: the inverse of `posterior`."""
-    price = _by_class(weighting)
+    price = by_class(weighting)
     if isinstance(price, Price) and price.positive is None:
         return price.weighted(p)
     cost, natural = cost_ratio_of(price), check_probabilities(p, "p")
     return np.asarray(cost * natural / (cost * natural + (1.0 - natural)), dtype=np.float64)[()]
 
 
-def _by_class(weighting: WeightingLike) -> WeightingLike:
+def by_class(weighting: object) -> object:
     """A price of class weights, which need no counts; any other weighting as it is."""
     values = np.array(weighting) if isinstance(weighting, list | tuple) else weighting
     if isinstance(values, Mapping) or (isinstance(values, np.ndarray) and values.ndim == 1):
