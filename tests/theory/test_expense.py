@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.theory.expense import expense_steps, expense_table, outside_chance, weight_paths
+from crcen.theory.expense import expense_steps, expense_table, outside_chance, price_paths
 from crcen.theory.price import Alpha, Budget, CostRatio, Lam, Price
 
 
@@ -138,7 +138,7 @@ def stepped(seed, k, n=3000, moved=0.0):
 
 def judged(y, p, price, sizes=None):
     sizes = np.ones(len(y)) if sizes is None else sizes
-    paths = [(path, [one.decide(p) for one in path]) for path in weight_paths(price)]
+    paths = [(path, [one.decide(p) for one in path]) for path in price_paths(price)]
     return [step for path, chosen in paths for step in expense_steps(y, sizes, path, chosen, p)]
 
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from crcen._support.text import plural
 from crcen._support.values import Values, attributes, json_value
 from crcen.report.evidence import Evidence, chosen_rows, class_probabilities, kept_by, log_odds, share_log_loss
-from crcen.theory.expense import ExpenseStep, expense_steps, weight_paths
+from crcen.theory.expense import ExpenseStep, expense_steps, price_paths
 from crcen.theory.intervals import LEVEL, UNKNOWN, Interval, auc_interval, cost_interval, share_interval
 from crcen.theory.key_equation import KeyEquation, means_by_law
 from crcen.theory.limits import EXPENSE_Z, LEAST_VARIANCE, NEAR_PERFECT_AREA
@@ -316,12 +316,13 @@ def points_of(evidence: Evidence) -> OperatingPoints:
 
 def steps_of(evidence: Evidence) -> tuple[ExpenseStep, ...]:
     """Steps between round prices of the positive class, or of the weight of each class."""
-    price, counts = evidence.price, np.bincount(evidence.y, evidence.weights, evidence.price.n_classes)
-    paths = weight_paths(price)
+    price, own, p = evidence.price, (evidence.y, evidence.weights), evidence.proba
+    around: Price | list[Price] = price
     if price.positive is not None:
-        ladder = price_ladder(price.cost_ratio, float(counts[1 - price.positive] / counts[price.positive]))
-        paths = [[price.replace(CostRatio(one)) for one in ladder]]
-    own, p = (evidence.y, evidence.weights), evidence.proba
+        totals = np.bincount(*own, price.n_classes)
+        ladder = price_ladder(price.cost_ratio, float(totals[1 - price.positive] / totals[price.positive]))
+        around = [price.replace(CostRatio(one)) for one in ladder]
+    paths = price_paths(around)
     decided = (one.decide(p) for path in paths for one in path)
     return tuple(step for path in paths for step in expense_steps(*own, path, decided, p))
 

@@ -210,15 +210,14 @@ def rising_class(weightings: Sequence[object]) -> tuple[int, Array, list[float]]
     return number, rest, ends
 
 
-def price_paths(weightings: Any, price: Callable[[Any], Price]) -> list[list[Price]]:
-    """The path of a list of weightings; or the paths around a single one, by default "balanced"."""
+def price_paths(weightings: Any, resolve: Callable[[Any], Price] = lambda price: price) -> list[list[Price]]:
+    """The path of a list of weightings; or those around a single one, by default "balanced".
+
+    Around a price, the weight of the positive class, or else of each class, rises from a quarter to four times its own.
+    """
     if isinstance(weightings, list | tuple | np.ndarray):
-        return [[price(weighting) for weighting in weightings]]
-    return weight_paths(price("balanced" if weightings is None else weightings))
-
-
-def weight_paths(price: Price) -> list[list[Price]]:
-    """For the positive class, or else for each class, the prices at a quarter to four times its weight."""
+        return [[resolve(weighting) for weighting in weightings]]
+    price = resolve("balanced" if weightings is None else weightings)
     watched = range(price.n_classes) if price.positive is None else [price.positive]
     weights = [[price.weights * np.where(np.arange(price.n_classes) == k, f, 1.0) for f in _FACTORS] for k in watched]
     return [[Price(one, price.counts, None, price.positive) for one in path] for path in weights]

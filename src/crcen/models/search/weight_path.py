@@ -29,27 +29,13 @@ class WeightPath:
     """Logits of held-out rows for every weighting of a path."""
 
     paths: list[list[Price]]  # resolved with the class counts of all training rows: one price for every fold
+    weightings: list[Price]  # of all paths
     labels: Labels
     y: Index  # class numbers of the held-out rows
+    target: LabelArray  # whether they are positive, or their class numbers
     weights: Array  # their sample weights
     logits: Array  # (weightings, n) weighted logit of the positive class, above 0 is an alarm; or (weightings, n, K)
-
-    @property
-    def weightings(self) -> list[Price]:
-        """All prices."""
-        return [price for path in self.paths for price in path]
-
-    @property
-    def target(self) -> LabelArray:
-        """Whether the held-out rows are positive, or their class numbers."""
-        return self.y if self.labels.positive is None else self.y == self.labels.column
-
-    @property
-    def chosen(self) -> Index:
-        """Decisions (weightings, n) as class numbers."""
-        if self.labels.positive is None:
-            return np.asarray(self.logits.argmax(axis=2))
-        return np.where(self.logits > 0.0, self.labels.column, 1 - self.labels.column)
+    chosen: Index  # decisions (weightings, n) as class numbers
 
 
 def path_logits(
@@ -85,7 +71,12 @@ def path_logits(
         for (_, held_out), values in zip(splits, own, strict=True):
             logits[i, held_out] = values
     seen = np.isfinite(logits).reshape(*logits.shape[:2], -1).all(axis=(0, 2))
-    return WeightPath(paths, labels, numbers[seen], weights[seen], logits[:, seen])
+    found = logits[:, seen]
+    if labels.positive is None:
+        target, chosen = numbers, found.argmax(axis=2)
+    else:
+        target, chosen = numbers == labels.column, np.where(found > 0.0, labels.column, 1 - labels.column)
+    return WeightPath(paths, path, labels, numbers[seen], target[seen], weights[seen], found, chosen)
 
 
 def _seeded(estimator: Estimator, pos_label: object) -> Estimator:
