@@ -162,13 +162,9 @@ def expense_outside(evidence: Evidence) -> Outcome:
 def not_calibrated(evidence: Evidence) -> Outcome:
     """Compare observed with expected rows of a class in groups of rows with similar probabilities."""
     groups = [(k, group) for k, own in evidence.of(reliability).items() for group in own]
-
-    def chance(one: tuple[int, ReliabilityGroup]) -> float:
-        return group_chance(one[1], len(groups), evidence.noise)
-
     large = [one for one in groups if _is_large(one[1])]
-    k, worst = min(large or groups, key=chance)
-    p_value = chance((k, worst))
+    judged = [(group_chance(group, len(groups), evidence.noise), k, group) for k, group in large or groups]
+    p_value, k, worst = min(judged, key=lambda one: one[0])
     said = _chance(p_value) if large else "the largest difference, and a small one"
     return bool(large) and p_value < limits.CALIBRATION_P, (
         f"where the model states {worst.mean_p:.3g} on average, {worst.observed_positives:.4g} rows of "
@@ -230,13 +226,12 @@ def drift(evidence: Evidence) -> Outcome:
     if moved and _is_calibrated_at(evidence, shares):
         measured += "; with the probabilities shifted to these shares they are calibrated: only the prevalence differs"
     distances = _score_distances(evidence)
-    is_off = False
+    is_off = any(d >= limits.SCORE_DISTANCE and p * len(distances) < limits.SCORE_P for _, d, p in distances)
     if distances:
         k, distance, _ = max(distances, key=lambda one: one[1])
         of = "" if evidence.has_positive else f" of {evidence.names[k]}"
         apart = "apart from those of training rows, allowing for the model's own error"
         measured += f"; scores{of} are {distance:.3f} {apart}"
-        is_off = any(d >= limits.SCORE_DISTANCE and p * len(distances) < limits.SCORE_P for _, d, p in distances)
     return bool(moved) or is_off or bool(swapped), f"{swapped}; {measured}" if swapped else measured
 
 

@@ -424,9 +424,8 @@ def quality_of(evidence: Evidence) -> Quality:
 
 def explored_rows(evidence: Evidence) -> tuple[Index, Array]:
     """Rows for the explorer of costs and their weights: all, or of many some of each class that stand for all."""
-    n_classes = evidence.labels.n_classes
-    most = max(MOST_NUMBERS // n_classes, n_classes)
-    return chosen_rows(evidence, most, np.random.default_rng(evidence.random_state))
+    rng, n_classes = np.random.default_rng(evidence.random_state), evidence.labels.n_classes
+    return chosen_rows(evidence, max(MOST_NUMBERS // n_classes, n_classes), rng)
 
 
 def compare(evidence: Evidence, others: Mapping[str, ArrayLike], name: str) -> list[Values]:
