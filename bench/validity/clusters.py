@@ -7,13 +7,16 @@ latent variable), and the stated probabilities are right for each row by itself.
 """
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from scipy.stats import binom, norm
 
 from bench.harness import Replicates, columns, head, line, options, rate
+from crcen.commands.results import Sequences
 from crcen.report.checks import group_chance, score_distance
 from crcen.report.quality import reliability_groups
+from crcen.theory.criteria import ScoredClasses, judge_criteria, parse_criteria
 from crcen.theory.groups import compare_groups, shares_p_value
 from crcen.theory.limits import judge_class_shares
 from crcen.theory.price import CostRatio, resolve
@@ -91,11 +94,69 @@ def report(rng: np.random.Generator, n_clusters: int, size: int, rho: float, n_g
     return hits
 
 
+def truth() -> tuple[float, float, float]:
+    """Recall, precision and mean cost of the decisions of `certified`."""
+    p = norm.cdf(np.random.default_rng(0).normal(-1.8, 0.8, 4_000_000))
+    alarm = p > 1 / 6
+    recall, precision = p[alarm].sum() / p.sum(), p[alarm].mean()
+    return float(recall), float(precision), float(np.where(alarm, 1.0 - p, 5.0 * p).mean())
+
+
+def certified(
+    rng: np.random.Generator, limits: tuple[float, ...], n_clusters: int, size: int, rho: float
+) -> list[bool]:
+    """Criteria that hold with equality, each alone: passed, then failed, with clusters ignored and used."""
+    price = resolve(CostRatio(5.0), 100.0, 900.0)
+    p, y, clusters = clustered(rng, n_clusters, size, rho)
+    texts = [
+        f"{name} {limit}" for name, limit in zip(("recall >=", "precision >=", "cost per row <="), limits, strict=True)
+    ]
+    rows = ScoredClasses(["no", "yes"], p, price.decide(p).astype(int), price.cost_matrix.costs, price, price, y)
+    found = []
+    for own in (None, clusters):
+        used = replace(rows, clusters=own)
+        judged = [
+            judge_criteria(parse_criteria([text], rows.labels, 1), used, 0.95, lambda rate: None) for text in texts
+        ]
+        found += [one.verdict == word for word in ("pass", "fail") for (one,) in judged]
+    return found
+
+
+def compared(rng: np.random.Generator, n_clusters: int, size: int, rho: float) -> list[bool]:
+    """Whether equal models are told apart by a confidence sequence over rows, and over means of clusters."""
+    _, y, clusters = clustered(rng, n_clusters, size, rho)
+    # Each model decides for half of the clusters, so that their costs differ by chance alone.
+    difference = np.where(rng.random(n_clusters)[clusters] < 0.5, 1.0, -1.0) * np.where(y == 1, 5.0, -1.0)
+    found = []
+    for own in (None, clusters):
+        tests = Sequences()
+        tests.put("cost", difference, -5.0, 5.0, own)
+        found.append(tests["cost"].decides(0.05) != 0)
+    return found
+
+
 def groups(rng: np.random.Generator, shares: tuple[float, ...]) -> tuple[bool, ...]:
     """Groups with these recalls, one of 60 columns: named with 9,999 draws, with enough draws, and p < .05."""
     level = 0.01 / (3 * 60)
     p_value = shares_p_value([(rng.binomial(60, shares), np.full(3, 60))], level, int(rng.integers(2**31)))
     return max(p_value, 1 / 10_000) < level, p_value < level, p_value < 0.05
+
+
+def evidence(replicates: Replicates) -> None:
+    """Print the rates of `crcen certify` and `crcen compare`."""
+    names = ("recall", "precision", "cost")
+    head(
+        "Criteria at their limit, passed and failed at .05",
+        *(f"{one}, {word}" for word in ("pass", "fail") for one in names),
+    )
+    limits = truth()
+    for case in ((200, 10, 0.5), (50, 10, 0.5), (500, 4, 0.3)):
+        before, after = replicates(certified, 500, limits, *case).mean(axis=0).reshape(2, -1)
+        cells = (f"{a:.3f} → {b:.3f}" for a, b in zip(before, after, strict=True))
+        line("{} clusters of {}, ρ = {:g}".format(*case), *cells)
+    head("Equal models told apart at .05", "rows", "clusters")
+    for case in ((200, 10, 0.5), (500, 4, 0.3)):
+        line("{} clusters of {}, ρ = {:g}".format(*case), *map(rate, replicates(compared, 2000, *case).T))
 
 
 def main() -> None:
@@ -123,6 +184,7 @@ def main() -> None:
     head("Groups named as different", "9,999 draws", "after", "p < .05")
     for name, recalls in (("groups differ", (0.9, 0.4, 0.8)), ("groups alike", (0.8, 0.8, 0.8))):
         line(f"{name}, 60 columns", *map(rate, replicates(groups, 300, recalls).T))
+    evidence(replicates)
     replicates.done()
 
 

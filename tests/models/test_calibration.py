@@ -279,23 +279,19 @@ def test_groups_stay_together_in_folds_of_every_estimator(k):
     X, g = np.repeat(rng.normal(size=(150, 3)), 4, axis=0), np.repeat(np.arange(150), 4)
     y = np.repeat(rng.integers(0, k, 150), 4)  # unrelated to X: copies alone let a model look right
     net = crcen.CRCENClassifier(hidden=(64,), l2=1e-6, max_epochs=60, random_state=0)
-    slopes = [np.abs(net.fit(X, y, groups=one).probability_map_[0]) for one in (None, g)]
-    assert slopes[0] > 4 * slopes[1]
+    corrected = crcen.PosteriorCorrection(RandomForestClassifier(20, random_state=0), method="temperature", price=None)
+    order = rng.permutation(len(y))
+    for model in (net, corrected):
+        slopes = [model.fit(X[order], y[order], groups=one).probability_map_[0] for one in (None, g[order])]
+        assert abs(slopes[0]) > 4 * abs(slopes[1])
     early = net.set_params(calibration="paper", schedule__early_stopping=True)
     kept = early_stopping_split(y, np.arange(len(y)), 0.1, 0, g)
     assert not np.isin(g[kept[1]], g[kept[0]]).any()
     assert not np.array_equal(early.fit(X, y, groups=g).coefs_[0], early.fit(X, y).coefs_[0])
     search = crcen.CRCENClassifierCV(hidden=(), l2=1e-3, encoding="standard", random_state=0)
-    by_number, by_splitter = (
-        search.set_params(cv=cv).fit(X, y, groups=g).oof_decision_function_
-        for cv in (4, StratifiedGroupKFold(4, shuffle=True, random_state=fitting.base_seed(0)))
-    )
-    np.testing.assert_array_equal(by_number, by_splitter)
-    forest = RandomForestClassifier(20, random_state=0)
-    order = rng.permutation(len(y))
-    corrected = crcen.PosteriorCorrection(forest, method="temperature", price=None)
-    slopes = [corrected.fit(X[order], y[order], groups=one).probability_map_[0] for one in (None, g[order])]
-    assert slopes[0] > 4 * abs(slopes[1])
+    splitter = StratifiedGroupKFold(4, shuffle=True, random_state=fitting.base_seed(0))
+    held_out = [search.set_params(cv=cv).fit(X, y, groups=g).oof_decision_function_ for cv in (4, splitter)]
+    np.testing.assert_array_equal(*held_out)
     for model in (corrected.set_params(method="shift"), net.set_params(schedule=None)):
         with pytest.raises(crcen.InvalidParameter, match="groups must go with"):
             model.fit(X, y, groups=g)
