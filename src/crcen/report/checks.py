@@ -206,7 +206,7 @@ _TINY = 1e-12
     "share of daily use (crcen predict --prevalence); otherwise train again with recent rows. If labels fit as if "
     "swapped, check how they were joined to the rows.",
 )
-def drift(evidence: Evidence) -> Outcome:
+def unlike_training(evidence: Evidence) -> Outcome:
     """Compare shares of classes and distributions of scores with those of training."""
     swapped = _swapped(evidence)
     if not evidence.has_price:
