@@ -15,19 +15,19 @@ class LazyModule:
 
     def __getattr__(self, name: str) -> Any:
         if name == "_module":
-            if sys.modules.get(self._name) is self:  # type: ignore[comparison-overlap]
-                del sys.modules[self._name]
-            self._module = import_module(self._name)
+            self._module = import_with_lazy(self._name)
             return self._module
         return getattr(self._module, name)
 
 
-def import_with_lazy(module: str, *names: str) -> None:
-    """Import a module that gets lazy modules for others, as far as nothing has imported those before."""
-    lazy: dict[str, Any] = {name: LazyModule(name) for name in names if name not in sys.modules}
+def import_with_lazy(module: str, *names: str) -> Any:
+    """Import a module that gets lazy modules for scipy.stats and others, unless something has imported those before."""
+    if isinstance(sys.modules.get(module), LazyModule):
+        del sys.modules[module]
+    lazy: dict[str, Any] = {name: LazyModule(name) for name in {"scipy.stats", *names} - {module, *sys.modules}}
     sys.modules.update(lazy)
     try:
-        import_module(module)
+        return import_module(module)
     finally:
         for name, one in lazy.items():
             if sys.modules.get(name) is one:

@@ -2,4 +2,4 @@
 
 from crcen._support.lazy import import_with_lazy
 
-import_with_lazy("sklearn.base", "scipy.stats")  # which takes long to import; few commands use it
+import_with_lazy("sklearn.base")  # without scipy.stats, which takes long and few commands need

@@ -14,11 +14,11 @@ import numpy as np
 import pandas as pd
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import StratifiedGroupKFold
 
 import crcen
 from crcen import CommitteeClassifier, CRCENClassifierCV, InvalidInput, ReadOptions, TableClassifier, TimeSplit
 from crcen._support.extras import renamed
+from crcen._support.lazy import model_selection
 from crcen._support.progress import busy, logged
 from crcen._support.text import listed, plural
 from crcen._support.values import attributes, json_value
@@ -39,7 +39,7 @@ from crcen.theory.goals import ThresholdGoal, goal_of
 from crcen.theory.intervals import Interval
 from crcen.theory.metrics import ConfusionCounts, Quality, measure_quality
 from crcen.theory.residual_test import TrainingError
-from crcen.theory.rows import Array, Bools, Index, LabelArray, effective_rows
+from crcen.theory.rows import Array, Bools, Index, LabelArray, Splitter, effective_rows
 from crcen.theory.selective import clipped_weights
 
 Learner: TypeAlias = CRCENClassifierCV | CommitteeClassifier
@@ -568,7 +568,7 @@ def _learner_values(fitted: Learner) -> dict[str, object]:
 
 def folds_of(
     y: pd.Series, together: Array | Index | None, clusters: str | None, time: str | None, n_splits: int, seed: int
-) -> tuple[int | TimeSplit | StratifiedGroupKFold, str]:
+) -> tuple[Splitter, str]:
     """The splitter of the search, and what to call it; ``together`` are the clusters or times of the rows."""
     n_splits = check_whole_number(n_splits, "n_splits", 2)
     sizes = np.unique(y, return_counts=True)[1]
@@ -588,7 +588,8 @@ def folds_of(
         return count, f"{count} stratified folds"
     count = min(n_splits, max(rarest, 2), len(np.unique(together)))
     require_input(count >= 2, f"clusters must have at least two different values: {clusters} has one.", "clusters")
-    return StratifiedGroupKFold(count, shuffle=True, random_state=seed), f"{count} folds that keep {clusters} together"
+    splitter = model_selection.StratifiedGroupKFold(count, shuffle=True, random_state=seed)
+    return splitter, f"{count} folds that keep {clusters} together"
 
 
 def _measure_training_error(

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, clone
-from sklearn.model_selection import StratifiedKFold, check_cv
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from crcen._support.extras import renamed
+from crcen._support.lazy import model_selection
 from crcen._support.values import json_value
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.search.weight_path import path_logits
@@ -633,9 +633,9 @@ def stratified_splits(cv: Splitter, X: Rows, y: ArrayLike, random_state: int) ->
             rarest = int(np.unique(np.asarray(as_numpy(y)), return_counts=True)[1].min())
             if rarest < cv:
                 raise ValueError(f"the rarer class has {rarest} rows, fewer than the {cv} folds")
-            splitter: Splitter = StratifiedKFold(int(cv), shuffle=True, random_state=random_state)
+            splitter: Splitter = model_selection.StratifiedKFold(int(cv), shuffle=True, random_state=random_state)
         else:
-            splitter = check_cv(cv, y, classifier=True)
+            splitter = model_selection.check_cv(cv, y, classifier=True)
         splits = list(splitter.split(X, y))
         if not splits:
             raise ValueError("it has no split")

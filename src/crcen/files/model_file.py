@@ -169,7 +169,7 @@ def load(path: str | Path, *, module: Any = None) -> Estimator:
         If the model needs a package that is not installed.
     """
     _, body = _read(Path(path))
-    import_with_lazy("sklearn.base", "pandas", "scipy.stats")  # which take most of the time and are seldom used
+    import_with_lazy("sklearn.base", "pandas")  # it takes long, and models that answer dicts do not need it
     try:
         model: Any = unpack(*_decompress(body.partition(b"\n")[2]))
     except InvalidState as error:

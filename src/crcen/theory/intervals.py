@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import betainc, betaincinv, chdtri, expit, logit
+from scipy.special import betainc, betaincinv, chdtri, expit, logit, ndtri, stdtrit
 
-from crcen._support.lazy import optimize, stats
+from crcen._support.lazy import optimize
 from crcen._support.values import json_value
 from crcen.exceptions import InvalidInput
 from crcen.theory.rows import Array, Bools, Clusters, Index, effective_rows, normalised
@@ -251,11 +251,11 @@ def _mover(value: float, shares: Array, coefficients: Array, sizes: Array, level
 
 
 def _quantile(level: float) -> float:
-    return float(stats.norm.ppf((1.0 + level) / 2.0))
+    return float(ndtri((1.0 + level) / 2.0))
 
 
 def _student(level: float, degrees: float) -> float:
-    return float(stats.t.ppf((1.0 + level) / 2.0, degrees))
+    return float(stdtrit(degrees, (1.0 + level) / 2.0))
 
 
 # -- class shares of rows without labels, from probabilities under label shift -----------------------------------------

@@ -7,9 +7,8 @@ from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import chdtrc, fdtrc, ndtr
+from scipy.special import chdtrc, fdtrc, ndtr, ndtri, stdtr
 
-from crcen._support.lazy import stats
 from crcen.exceptions import InvalidInput
 from crcen.theory.checks import check_class_numbers, check_class_probabilities, check_row_weights
 from crcen.theory.price import Price
@@ -448,7 +447,7 @@ def residual_test(
         freedom = 1.0 / max((own / variance) ** 2 / degrees_own + (extra / variance) ** 2 / degrees, 1e-300)
         p_value = student_p_value(tail_p_value(x, p, total, extra), 1.0 / ((extra / variance) ** 2 / degrees or 1e-300))
         if clusters is not None:
-            p_value = max(p_value, 2.0 * float(stats.t.sf(abs(total) / math.sqrt(variance), freedom)))
+            p_value = max(p_value, 2.0 * float(stdtr(freedom, -abs(total) / math.sqrt(variance))))
         found.append((p_value, variance))
     p_value, variance = max(found, key=lambda one: one[0])
     return ResidualTest(total, variance, p_value)
@@ -458,7 +457,7 @@ def student_p_value(p_value: float, degrees: float) -> float:
     """The p-value of Student's t at the normal value with this p-value."""
     if degrees > 1e6 or not 0.0 < p_value < 1.0:
         return p_value
-    return 2.0 * float(stats.t.sf(stats.norm.isf(p_value / 2.0), degrees))
+    return 2.0 * float(stdtr(degrees, ndtri(p_value / 2.0)))
 
 
 def holm(p_values: Sequence[float] | Array) -> Array:
