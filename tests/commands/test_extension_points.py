@@ -74,6 +74,8 @@ def test_a_goal_is_one_class(files, small_search, tmp_path):
         fit = crcen.fit_table(data, target="bad", estimator=small_search, weighting=kind(0.2), out=model)
         assert crcen.load(model).estimator.weighting == fit.goal == kind(0.2)
         assert crcen.predict_table(model, new, weighting=kind(0.1)).n_alarms == 25
+        with pytest.raises(crcen.InvalidParameter, match="no threshold has alarms on at most 0 of the rows"):
+            crcen.decide([0.2, 0.4], kind(0.0))
     finally:
         del goals.GOALS["alarm_rate"]
     assert fit.to_dict()["goal"] == "alarms on at most 0.2 of the rows"

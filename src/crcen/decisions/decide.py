@@ -195,11 +195,9 @@ def decision_summary(
     if has_alarms:
         names = ("no alarm", "alarm")
         alarms = decide(p, price, n_pos=n_pos, n_neg=n_neg) if met is None else met.alarms
-        chances, chosen = _positive_column(p, price), alarms.astype(np.int64)
+        chances, chosen = costs.probabilities(_positive_column(p, price)), alarms.astype(np.int64)
     else:
-        chances, chosen = np.asarray(p, dtype=np.float64), costs.choose(p)
-    if chances.ndim == 1:
-        chances = np.column_stack([1.0 - chances, chances])
+        chances, chosen = costs.probabilities(p), costs.choose(p)
     expected, table = costs.expected(chances), np.zeros((costs.n_classes, len(names)))
     np.add.at(table.T, chosen, chances)
     counts, realised = None, math.nan

@@ -91,16 +91,15 @@ class ThresholdGoal(Goal):
     def threshold(self, rows: RowsByProbability) -> float:
         """The threshold that meets the goal on labelled rows; an error if none does."""
         cut = self._cut(rows)
-        self._check_cut(cut, rows)
+        if cut < 0:
+            raise InvalidParameter(f"no threshold has {self} on these rows: ask for less")
         if rows.scores[cut] <= 0.0:
             raise InvalidParameter(f"no finite price has {self}: it would need an alarm on rows whose probability is 0")
         return rows.threshold(cut)
 
     def _cut(self, rows: RowsByProbability) -> int:
+        """The cut that meets the goal; an error if no threshold does, or every threshold."""
         return int(self.cuts(rows.totals))
-
-    def _check_cut(self, cut: int, rows: RowsByProbability) -> None:
-        """Refuse a goal that no threshold meets, or every threshold."""
 
     def meet(self, p: Array, times: ArrayLike | None = None) -> MetGoal:
         """Meet the goal on rows without labels, as their probabilities expect it; a period needs the rows' times."""
@@ -227,11 +226,13 @@ class _AlarmShare(ThresholdGoal):
     def cuts(self, totals: Totals) -> Index:
         return totals.last(totals.alarm_share <= self.share * (1.0 + 1e-12))
 
-    def _check_cut(self, cut: int, rows: RowsByProbability) -> None:
+    def _cut(self, rows: RowsByProbability) -> int:
+        cut = super()._cut(rows)
         if cut < 0:
             share, most = 100 * rows.totals.alarm_share[0], rows.scores[0]
             found = f"{share:.3g} % of the rows share the largest probability, {most:.4g}"
             raise InvalidParameter(f"no threshold has {self}: {found}")
+        return cut
 
 
 @dataclass(frozen=True, repr=False)
@@ -348,14 +349,15 @@ class PrecisionAtLeast(_ShareGoal):
             raise InvalidParameter(f"these rows do not show {self}, which takes {what}: ask for less")
         return cut
 
-    def _check_cut(self, cut: int, rows: RowsByProbability) -> None:
-        found = rows.totals.precision
+    def _cut(self, rows: RowsByProbability) -> int:
+        cut, found = super()._cut(rows), rows.totals.precision
         if cut < 0:
             best = found[found >= 0.0].max()
             raise InvalidParameter(f"no threshold has {self}: the best on these rows is {best:.4g}")
         if cut == len(rows.scores) - 1:
             share = f"{100 * found[-1]:.3g} % of all rows are positive"
             raise InvalidParameter(f"every price has {self}, since {share}: ask for more")
+        return cut
 
 
 @dataclass(frozen=True)
