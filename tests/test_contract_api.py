@@ -1,6 +1,6 @@
 """Contract of the public names: each runs for two and for three classes, with every parameter of its signature.
 
-Values are stated by parameter, since a parameter has one meaning everywhere; `OTHERS` has the exceptions.
+Values are stated by parameter, since a parameter has one meaning everywhere; `others` has the exceptions.
 """
 
 import inspect
@@ -19,13 +19,12 @@ from crcen import cli
 from crcen.cli.app import option_name
 from crcen.theory.selective import label_selection
 
-N, ONLY_TWO = 240, r"two classes|2 classes|binary|0/1"
+N, ONLY_TWO, SMOOTHED = 240, "two classes|binary", "torch_networks/test_torch_stationarity.py::test_label_smoothing"
 BY_COMMAND = "cli/test_contract_judge.py::test_every_option_of_compare_declare_certify_and_verify"
-STATIONARY = "torch_networks/test_torch_stationarity.py::test_label_smoothing"
 ON_RAY = "scale/test_ray_cluster.py::test_three_classes_are_fitted_by_two_workers_of_which_one_runs_out_of_memory"
 # Names that another test proves for two and three classes; the first two are no functions.
 PROVED = {"__version__ METHODS": "test_public_api.py::test_every_name_resolves", "fit_ray": ON_RAY}
-PROVED |= {"declare certify verify": BY_COMMAND, "torch.Cause torch.Stationarity": STATIONARY}
+PROVED |= {"declare certify verify": BY_COMMAND, "torch.Cause torch.Stationarity": SMOOTHED}
 FOR_TWO = ["Alpha", "Budget", "CostRatio", "Lam", "Capacity", "RecallAtLeast", "PrecisionAtLeast", "Review"]
 GROUPS = {"Calibration": "calibration", "Inputs": "encoding", "Schedule": "schedule", "Search": "search"}
 CURVES = ["ExpenseCurve.from_predictions", "ExpenseCurve.from_estimator", "ExpenseCurve.from_cv"]
@@ -60,22 +59,22 @@ def values(request, tmp_path_factory):
         pos_label=1 if k == 2 else None, device="cpu", random_state=1, verbose=0, cv=2, members=["networks"],
         effort="quick", time_limit=60, n_jobs=1, schedule=crcen.Schedule(batch_size=64), search=crcen.Search(),
         module=module, optimizer=torch.optim.SGD, estimator=model, drop=["c"], keep=["b"], categorical=["b"],
-        fingerprint=False, sampling=None, method="temperature", n_splits=2, balance=True, probability="shift",
+        fingerprint=False, sampling=counts / N, method="temperature", n_splits=2, balance=True, probability="shift",
         training_weighting="price", bins=4, missing="indicator", column_scales=False, standardize=True, solver="adam",
         batch_size=64, learning_rate=0.1, tol=1e-3, early_stopping=True, validation_fraction=0.3, activation="relu",
         loss="cross_entropy", scoring="neg_log_loss", n_settings=1, halving=False, widen=False, engine="local",
-        memory_bytes=10**9, model=model, training_error=None, n_fits=3, max_rows=50,
-        y_reference=y, q_reference=p, segment_reference=who % 2, sample_weight_reference=sample_weight,
+        memory_bytes=10**9, model=model, training_error=crcen.training_error(model, X, y, n_fits=3), n_fits=3,
+        max_rows=50, y_reference=y, q_reference=p, segment_reference=who % 2, sample_weight_reference=sample_weight,
         clusters_reference=who, audit_probability_reference=np.ones(N), segments=["0", "1"], false_alarm_rate=0.1,
-        tolerance=0.1, delay=None, path=tmp / "file", title="A", data_name="d", model_path="m", out_of_fold=p,
-        groups={"g": who % 2}, others={"o": p}, selection=selection, is_audited=False, recall_lows=None,
+        tolerance=0.1, delay=1, path=tmp / "file", title="A", data_name="d", model_path="m", out_of_fold=p,
+        groups={"g": who % 2}, others={"o": p}, selection=selection, is_audited=True, recall_lows=np.full(k, 0.1),
         links=[("b", "b.html")], n_refits=0, chunk_rows=99, are_new=True, out=tmp / "out", hold_out=0, old=table,
         new=table, net=net, sheet=None, skip_rows=0, separator=",", decimal=".", quote='"', query=None, table=None,
         dates="day-first", rename_duplicates=True, epochs=1, features=["a"], checkpoint=tmp / "c", checkpoint_rows=99,
         buffer_rows=99, skip_bad_files=True, n=9, n_features=2, imbalance_ratio=9, n_pos=5, n_neg=9, seed=1,
-        family="tree", rows_per_file=5, data_home=None, name="abalone", folder=tmp, parameter="x",
-        bias="bias", distributed=False, sampler=np.ones(N), ignore_index=-1, margin=0.4, hardest=2, gamma=1.0,
-        max_margin=0.4, scale=2.0, tau=0.5, margins=(0.1, 0.1, 0.2), beta=0.9,
+        family="tree", rows_per_file=5, data_home=tmp, name="abalone", folder=tmp, parameter="x", bias="bias",
+        distributed=False, sampler=np.ones(N), ignore_index=-1, margin=0.4, hardest=2, gamma=1.0, max_margin=0.4,
+        scale=2.0, tau=0.5, margins=(0.1, 0.1, 0.2), beta=0.9,
     )  # fmt: skip
     files = {"source": tmp / "rows.parquet", "sample_weight": "w"}
     trained = {"loss": crcen.torch.ClassWeightedLoss(weights), "optimizer": torch.optim.SGD(module.parameters())}
@@ -136,11 +135,9 @@ def test_a_public_name_takes_every_parameter_for_two_and_three_classes(values, n
     elif name in GROUPS:
         kind = crcen.CRCENClassifierCV if name == "Search" else crcen.CRCENClassifier
         kind(own["weighting"], **own["net"] | {GROUPS[name]: made}).fit(X, y)
-    elif name == "torch.NaturalLogits":
-        assert made(own["batches"][0][0]).shape == (N, 1 if k == 2 else k)
     elif isinstance(made, torch.nn.Module):
-        more = [own["batches"][0][1]] * (name == "torch.QuintupletLoss")
-        made(torch.ones(N, k), own["batches"][0][1], *more)
+        rows, target = own["batches"][0]
+        made(*{"NaturalLogits": [rows], "QuintupletLoss": [rows, target, target]}.get(name[6:], [rows[:, :k], target]))
     elif hasattr(made, "fit"):
         rows = own["data"][["a", "b", "c"]] if name == "TableClassifier" else X
         assert made.fit(rows, y).predict_proba(rows).shape == (N, k)
