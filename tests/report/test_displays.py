@@ -85,6 +85,10 @@ def test_expense_curve_draws_points_intervals_noise_and_what_is_undefined_with_f
     p = model.predict_proba(NEW.X)[:, 1]
     display = drawn(ExpenseCurve.from_predictions(NEW.y, p, prices, n_resamples=20).plot())
     assert len(display.ax_.get_xticks()) <= 9
+    rows = np.arange(300) % 3, np.random.default_rng(0).dirichlet([1, 1, 1], 300)
+    display = drawn(ExpenseCurve.from_predictions(*rows, n_resamples=20).plot())
+    assert len(display.ax_.texts) == 12
+    assert {text.get_text().split()[0] for text in display.ax_.texts} == {"0", "1", "2"}
 
 
 def test_key_equation_draws_means_and_what_the_equation_implies(model):

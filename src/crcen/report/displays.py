@@ -266,15 +266,20 @@ class ExpenseCurveDisplay(_Display):
             style = {"fmt": marker, "color": colour, "capsize": 3, "clip_on": False, "zorder": 3}
             ax.errorbar(centre[mine], at, yerr=bars, label=label, **style)
         for x, step in zip(centre, steps, strict=True):
+            name, style = "" if is_binary else f"{self.curve.rows.label(step.number)}", {"fontsize": "small"}
             if step.verdict == "undefined":
-                style = {"rotation": 90, "ha": "center", "va": "bottom", "fontsize": "small"}
-                ax.annotate(f"undefined: {step.reason}", (x, bottom), (0, 4), textcoords="offset points", **style)
-        shown = prices[:: -(-len(prices) // _MOST_TICKS)]
-        ax.set_xticks(shown, [f"{price:.3g}" for price in shown])
+                style |= {"rotation": 90, "ha": "center", "va": "bottom"}
+                text = f"{name} undefined: {step.reason}".lstrip()
+                ax.annotate(text, (x, bottom), (0, 4), textcoords="offset points", **style)
+            elif name:
+                ax.annotate(name, (x, max(step.expense, bottom)), (4, 4), textcoords="offset points", **style)
         round_numbers = np.array([m * 10.0**e for e in range(-12, 13) for m in (1, 2, 5)])
-        shown = round_numbers[(round_numbers >= bottom) & (round_numbers <= top)]
-        shown = shown[:: -(-len(shown) // _MOST_TICKS)]
-        ax.set_yticks(shown, [f"{price:g}" for price in shown])
+        across, up = (
+            round_numbers[(round_numbers >= a) & (round_numbers <= b)] for a, b in (prices[[0, -1]], (bottom, top))
+        )
+        for axis, shown, form in ((ax.xaxis, prices if is_binary else across, ".3g"), (ax.yaxis, up, "g")):
+            shown = shown[:: -(-len(shown) // _MOST_TICKS)]
+            axis.set_ticks(shown, [f"{price:{form}}" for price in shown])
         ax.minorticks_off()
         paid = (
             "price: false alarms paid for one more catch (cost ratio)" if is_binary else "weight of each class in turn"
