@@ -253,11 +253,6 @@ def test_rows_for_review_are_explained(run, tmp_path):
     assert "rows were decided for look, which is no class: accuracy and recall count them as not found" in out
 
 
-def test_a_clean_report_says_no_warnings_and_lists_the_checks(run, tmp_path):
-    out = run("report", draw(1500, 6), "--out", tmp_path / "r.html")[1]
-    assert "1,500 rows: no warnings; tested without a warning: CRC001, CRC002" in out
-
-
 @pytest.mark.parametrize("command", ["evaluate", "report"])
 def test_repeated_rows_without_clusters_are_stated(found, tmp_path, command):
     rows = draw(900, 7).assign(patient_id=10_000 + np.arange(900) // 3)

@@ -174,14 +174,13 @@ def test_any_classifier_will_do(tmp_path, rare_rows, model):
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_a_part_of_the_page_is_one_entry_that_states_for_which_models(tmp_path, rare_rows, monkeypatch, n_classes):
-    for name, is_binary in (("all", None), ("two", True), ("more", False)):
-        monkeypatch.setitem(PARTS, name, Part(lambda evidence: evidence.n_rows, is_binary, is_drawn=True))
+    monkeypatch.setitem(PARTS, "mine", Part(lambda evidence: evidence.n_rows, is_drawn=True))
     X, y = rare_rows(300)
     y = np.where((n_classes == 3) & (X[:, 1] > 0), 2, y)
     data = written(tmp_path, LogisticRegression().fit(X, y), X, y).data
-    shared = {"reliability", "key_equations", "rows", "models", "command", "pages", "all"}
-    own = {"explorer", "histogram", "path", "decisions", "two"} if n_classes == 2 else {"costs", "more"}
-    assert (set(data), data["all"]) == (shared | own, 300)
+    own = {"explorer", "histogram", "path", "decisions"} if n_classes == 2 else {"costs"}
+    shared = {"reliability", "key_equations", "rows", "models", "command", "pages", "mine"}
+    assert (set(data), data["mine"]) == (shared | own, 300)
 
 
 @pytest.mark.parametrize(

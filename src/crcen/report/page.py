@@ -287,8 +287,7 @@ def write_report(
             for one in evidence.groups
         ],
     }
-    script_values = {"command": names["command"], "pages": pages}
-    content = _render(evidence, script_values, shared, models).encode("utf-8")
+    content = _render(evidence, {"command": names["command"], "pages": pages}, shared, models).encode("utf-8")
     write_atomic(place, content)
     return Report(place, len(content), findings)
 

@@ -621,5 +621,4 @@ PARTS: dict[str, Part] = {
 def measure(evidence: Evidence) -> Values:
     """Numbers of those parts of the page that apply; None if a number does not exist."""
     applying = {name: one for name, one in PARTS.items() if one.is_binary in (None, evidence.has_positive)}
-    found: Values = json_value({name: one.value(evidence) for name, one in applying.items()}, shorten=True)
-    return found
+    return dict(json_value({name: one.value(evidence) for name, one in applying.items()}, shorten=True))

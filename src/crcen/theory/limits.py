@@ -121,8 +121,7 @@ def swapped_share(target: Bools, log_odds: Array, weights: Array) -> tuple[float
         margin = sign * (columns @ parameters)
         return float(weights @ np.logaddexp(0.0, -margin)), -(weights * sign * expit(-margin)) @ columns
 
-    bounds = [(None, None), (_LEAST_SLOPE, None)]
-    fitted = optimize.minimize(loss, (0.0, 1.0), jac=True, method="L-BFGS-B", bounds=bounds)
+    fitted = optimize.minimize(loss, (0.0, 1.0), jac=True, bounds=[(None, None), (_LEAST_SLOPE, None)])
     shares, shifts = np.linspace(SWAPPED_SHARE, 1.0, 9), np.linspace(-2.0, 2.0, 17)
     right = expit(sign * (z + shifts[:, None]))
     fits = np.array([np.log(share + (1.0 - 2.0 * share) * right) @ weights for share in shares])
