@@ -23,12 +23,7 @@ from crcen.theory.expense import ExpenseStep, ExpenseTable, expense_steps, price
 from crcen.theory.goals import ThresholdGoal, goal_of
 from crcen.theory.intervals import UNKNOWN, Interval, share_interval
 from crcen.theory.key_equation import KeyEquation, key_equation, key_equation_of_logits
-from crcen.theory.metrics import (
-    ConfusionCounts,
-    bootstrap_sums,
-    count_decisions,
-    percentile_interval,
-)
+from crcen.theory.metrics import ConfusionCounts, bootstrap_sums, count_decisions, percentile_interval
 from crcen.theory.price import CostRatio, Labels, Price, WeightingLike, positive_number, resolved, sigmoid
 from crcen.theory.rows import Array, Axes, Bools, DataFrame, Estimator, Index, Rows, ShownInOneLine, Splitter, as_numpy
 from crcen.theory.thresholds import RowsByProbability, price_of_threshold

@@ -378,8 +378,8 @@ def _artificial_rows(model: Any) -> Any:
     if table is None and names is None and not labels:
         return np.zeros((_TRIAL_ROWS, len(columns)))
     if table is not None:
-        cells = {one.name: [None, *_artificial_cells(one)] for one in table.columns_}
-        return [dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True)]  # without pandas
+        cells = {one.name: (None, *_artificial_cells(one)) for one in table.columns_}
+        return [{name: own[i] for name, own in cells.items()} for i in range(_TRIAL_ROWS)]  # without pandas
     frame = pd.DataFrame(0.0, range(_TRIAL_ROWS), columns, dtype=object if names is None else None)
     for name, label in labels.items():
         frame[name] = label

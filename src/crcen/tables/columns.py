@@ -338,7 +338,7 @@ class TextColumn(Column):
     @classmethod
     def learn(cls, cells: ColumnCells, seed: int, note: str) -> TextColumn | DroppedColumn:
         """The column of these texts, with the n-grams of at least `FEWEST_ROWS` rows."""
-        texts, words, ngrams = _ngram_counts(*_split(cells.present))
+        texts, words, ngrams = _ngram_counts(_split(cells.present))
         n_with = np.bincount((texts @ words).indices, minlength=len(ngrams))
         is_common = n_with >= FEWEST_ROWS
         if not is_common.any():
@@ -362,7 +362,7 @@ class TextColumn(Column):
         return self._with_indicator(parts, is_missing, int(is_missing.sum()))
 
     def _parts(self, split: Words) -> Array:
-        texts, words = _tf_idf(*_ngram_counts(*split, self._places)[:2], self.idf)
+        texts, words = _tf_idf(*_ngram_counts(split, self._places)[:2], self.idf)
         return np.asarray(texts @ (words @ self.components))
 
     def _encode_cells(self, cells: list[Cell]) -> Iterable[Read]:
@@ -386,26 +386,22 @@ def _split(texts: Series) -> Words:
     return words.dictionary.to_pylist(), np.array(words.indices), lengths
 
 
-def _ngram_counts(
-    distinct: list[str], numbers: Index, lengths: Index, places: Mapping[str, int] | None = None
-) -> tuple[Any, Any, NDArray[np.object_]]:
+def _ngram_counts(split: Words, places: Mapping[str, int] | None = None) -> tuple[Any, Any, NDArray[np.object_]]:
     """Counts of words in texts and of n-grams in words, (n, words) and (words, n-grams), and the n-grams."""
     # A text has far fewer words than n-grams, so both matrices in turn are much cheaper than their product. A space
     # stands at both ends of a word.
     from scipy.sparse import csr_matrix
 
+    distinct, numbers, lengths = split
     padded = [" ".join(["", *word.lower().split(), ""]) for word in distinct]
     parts = [[word[i : i + n] for n in _NGRAMS for i in range(len(word) - n + 1)] for word in padded]
     if places is None:
         places = {ngram: i for i, ngram in enumerate(sorted({ngram for own in parts for ngram in own}))}
     at = [[places[ngram] for ngram in own if ngram in places] for own in parts]
-    in_texts, in_words = (
-        csr_matrix((np.ones(len(own)), own, np.append(0, np.cumsum(n))), shape=(len(n), width))
-        for own, n, width in (
-            (numbers, lengths, len(parts)),
-            (np.fromiter(itertools.chain.from_iterable(at), np.int64), [len(own) for own in at], len(places)),
-        )
-    )
+    found = np.fromiter(itertools.chain.from_iterable(at), np.int64)
+    text_starts, word_starts = (np.append(0, np.cumsum(n)) for n in (lengths, [len(own) for own in at]))
+    in_texts = csr_matrix((np.ones(len(numbers)), numbers, text_starts), shape=(len(lengths), len(parts)))
+    in_words = csr_matrix((np.ones(len(found)), found, word_starts), shape=(len(parts), len(places)))
     in_texts.sum_duplicates()  # and sorted, so that texts of the same words have equal components
     return in_texts, in_words, np.array(list(places), dtype=object)
 

@@ -443,9 +443,7 @@ def positives_for_recall_bound(
     start, chunk = 1, 256
     while start <= _MOST_POSITIVES:
         n = np.arange(start, start + chunk)
-        needed = (
-            stats.binom.isf(1.0 - confidence, n, bound) + 1.0
-        )  # smallest k with P(Bin(n, bound) ≥ k) ≤ 1 − confidence
+        needed = stats.binom.isf(1.0 - confidence, n, bound) + 1.0  # least k: P(Bin(n, bound) ≥ k) ≤ 1 − confidence
         passes = np.flatnonzero((needed <= n) & (stats.binom.sf(needed - 1.0, n, recall) >= power))
         if len(passes):
             return int(n[passes[0]]), int(needed[passes[0]])

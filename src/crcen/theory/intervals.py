@@ -83,7 +83,7 @@ def design_effect(values: Array, weights: Array, clusters: Clusters | None) -> f
         return most
     together = float((np.bincount(which, deviation) ** 2).sum()) * n_clusters / (n_clusters - 1.0)
     # The effect is estimated from few clusters: Student's t in place of the normal (Korn and Graubard 1998).
-    spread = (_student(LEVEL, n_clusters - 1.0) / _quantile(LEVEL)) ** 2
+    spread = (_quantile(LEVEL, n_clusters - 1.0) / _quantile(LEVEL)) ** 2
     return float(np.clip(together / alone * spread, 1.0, max(most, 1.0)))
 
 
@@ -134,7 +134,7 @@ def auc_interval(
         first, second = parts[0] * m / (m - 1.0) * effect, parts[1] * n / (n - 1.0) * effect
         variance = first + second
         freedom = variance**2 / max(first**2 / (m - 1.0) + second**2 / (n - 1.0), 1e-300)
-        half = _student(LEVEL, max(freedom, 1.0)) * math.sqrt(variance) / (area * (1.0 - area))
+        half = _quantile(LEVEL, max(freedom, 1.0)) * math.sqrt(variance) / (area * (1.0 - area))
         low, high = min(low, float(expit(logit(area) - half))), max(high, float(expit(logit(area) + half)))
     return Interval(area, low, high)
 
@@ -250,12 +250,10 @@ def _mover(value: float, shares: Array, coefficients: Array, sizes: Array, level
     return value - ends[0], value + ends[1]
 
 
-def _quantile(level: float) -> float:
-    return float(ndtri((1.0 + level) / 2.0))
-
-
-def _student(level: float, degrees: float) -> float:
-    return float(stdtrit(degrees, (1.0 + level) / 2.0))
+def _quantile(level: float, degrees: float | None = None) -> float:
+    """Of a normal distribution, or of Student's t with these degrees of freedom."""
+    share = (1.0 + level) / 2.0
+    return float(ndtri(share) if degrees is None else stdtrit(degrees, share))
 
 
 # -- class shares of rows without labels, from probabilities under label shift -----------------------------------------
