@@ -455,7 +455,8 @@ def fit_table(
     n_refits = (0 if effort == "quick" else 6) if n_refits is None else n_refits
     until = math.inf if time_limit is None else start + 0.95 * time_limit
     with busy("measuring the model's error", visible=bool(verbose)):
-        _measure_training_error(model, encoded.X, y, weights, related, n_refits, random_state, until)
+        halves: Options = {"sample_weight": weights, "clusters": related, "random_state": random_state}
+        _measure_training_error(model, encoded.X, y, n_refits, until, halves)
     numbers = inputs.labels_as(rows.y, model.classes_, target)
     signs = find_signs(model.columns_, table, numbers, model.classes_.tolist(), model.dropped_)
     if signs.leaks:
@@ -593,14 +594,7 @@ def folds_of(
 
 
 def _measure_training_error(
-    model: TableClassifier,
-    X: Array,
-    y: LabelArray,
-    weights: Array | None,
-    clusters: Index | None,
-    n_refits: int,
-    seed: int,
-    until: float,
+    model: TableClassifier, X: Array, y: LabelArray, n_refits: int, until: float, halves: Options
 ) -> None:
     """Keep the error of a model's mean log-odds, from refits, as ``training_error_``, unless rows or time are few."""
     is_number = isinstance(n_refits, int) and not isinstance(n_refits, bool) and (n_refits == 0 or n_refits >= 3)
@@ -615,8 +609,7 @@ def _measure_training_error(
             estimator.refit_on(X[some], y[some])
         now = clock.perf_counter()
         if now + n_refits * (now - start) <= until:
-            how: Options = {"sample_weight": weights, "clusters": clusters, "n_fits": n_refits, "random_state": seed}
-            model.training_error_ = crcen.training_error(estimator, X, y, **how)
+            model.training_error_ = crcen.training_error(estimator, X, y, n_fits=n_refits, **halves)
     except (InvalidInput, TrainingFailed):  # a part of the rows lacks one class, or leaves no network
         return
 
