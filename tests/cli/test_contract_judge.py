@@ -321,8 +321,16 @@ def test_copies_of_rows_count_as_one_cluster(answer, home, tmp_path):
         widths.append([one["interval"]["high"] - one["interval"]["low"] for one in parts])
         compared = answer("compare", model, folder / "other.crcen", rows, *by, "--groups", "region")
         saved = [*compared["saving_per_1000"].values(), *compared["classes"][0]["recall"]["difference"].values()]
-        judged = answer("evaluate", model, rows, *by, "--resamples", 0)["cost_per_1000"].values()
-        numbers.append([*saved, *judged, *(one[name] for one in parts for name in ("bound", "p_value_pass"))])
+        judged = answer("evaluate", model, rows, *by, "--resamples", 0)
+        paid = [end or 0.0 for one in judged["expense"] for end in one["interval"]]
+        numbers.append(
+            [
+                *saved,
+                *paid,
+                *judged["cost_per_1000"].values(),
+                *(one[name] for one in parts for name in ("bound", "p_value_pass")),
+            ]
+        )
         planned = answer("plan", model, rows, *by, "--drift", 0.8, "--cost-width", 900)["labels_by_goal"].values()
         planned = [number or 0 for one in planned for number in one.values()]
         needed.append([*(one.get("labels_needed", 0) for one in declared["criteria"]), *planned])

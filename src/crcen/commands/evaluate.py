@@ -242,7 +242,8 @@ def evaluate_table(
             judged = rule.review.meet(own[1], price.cost_ratio, own[0], weights)
         by_row = None if misses is None else rules.RowCosts.of(*own, misses, rule.alarm_cost, price, weights)
     around = trained if column is None else rules.prices_around(price)
-    expense = ExpenseCurve.from_rows(CurveRows(y, p, w, column, rule.labels), around, random_state=random_state)
+    curve_rows = CurveRows(y, p, w, column, rule.labels, together)
+    expense = ExpenseCurve.from_rows(curve_rows, around, random_state=random_state)
     values = {name: inputs.group_values(scored.labelled(name)) for name in judging.groups}
     compared = compared_groups(evidence, values, price)
     findings = examine(replace(evidence, groups=compared), {*CHECKS} - COLUMN_CHECKS | of_columns)

@@ -5,7 +5,7 @@ import time as clock
 import warnings
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple, TypeAlias
@@ -27,6 +27,7 @@ from crcen.commands.export import check_exportable
 from crcen.commands.inputs import Data, FittedModel, Label, Rows, check, require, require_input
 from crcen.commands.results import Result, note_lines
 from crcen.commands.rules import CostsLike, Weighting
+from crcen.decisions.expense_curve import out_of_fold_rows
 from crcen.exceptions import TrainingFailed
 from crcen.models.members.registry import MEMBERS
 from crcen.report.checks import selection_of
@@ -620,8 +621,10 @@ def _held_out(
     """Out-of-fold probabilities (held out, K), which rows were held out, their expense, and figures if binary."""
     estimator, price = model.estimator_, model.weighting_
     around = price if price.positive is None else rules.prices_around(price)
-    expense = crcen.ExpenseCurve.from_cv(estimator, y, around, sample_weight=weights)
-    rows, seen = expense.rows, np.isfinite(estimator.oof_proba_).all(axis=1)
+    seen = np.isfinite(estimator.oof_proba_).all(axis=1)
+    related = None if clusters is None else clusters[seen]
+    rows = replace(out_of_fold_rows(estimator, y, weights), clusters=related)
+    expense = crcen.ExpenseCurve.from_rows(rows, around, price.replace)
     if price.positive is None:
         return rows.p, seen, expense, None
     chances, some = rows.p[:, price.positive], rows_to_score(len(y))
@@ -630,7 +633,6 @@ def _held_out(
     shares, notes = alarm_shares(alarms, by_model, seen, some)
     p, w = chances[alarms], rows.weights[alarms]  # of an average catch: false alarms that are expected
     average = float((1.0 - p) @ w) / float(p @ w) if (p @ w) > 0.0 else math.nan
-    related = None if clusters is None else clusters[seen]
     scored = RowMetrics(rows.y, rows.p, price, rows.weights, clusters=related)
     counts, metrics = scored.confusion, scored.measured()
     notes += too_good(metrics["roc_auc"].value)

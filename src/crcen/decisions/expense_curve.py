@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -47,6 +47,7 @@ class CurveRows:
     weights: Array
     positive: int | None = None  # the positive one of two classes
     labels: tuple[Any, ...] = ()  # of the classes, if they are known
+    clusters: NDArray[np.generic] | None = None  # which are resampled instead of rows
 
     @classmethod
     def binary(cls, y: ArrayLike, p: ArrayLike, sample_weight: ArrayLike | None = None) -> "CurveRows":
@@ -151,6 +152,7 @@ class ExpenseCurve(ExpenseTable):
     ) -> Self:
         n_resamples, p = checks.check_whole_number(n_resamples, "n_resamples", 1), rows.p if len(rows.p) else None
         how: dict[str, Any] = {"n_resamples": n_resamples, "level": level, "random_state": random_state}
+        how["clusters"] = rows.clusters
         own, each = (rows.y, rows.weights), iter(decided)
         steps = tuple(step for path in paths for step in expense_steps(*own, path, each, p, **how))
         flat = tuple(price for path in paths for price in path)

@@ -15,7 +15,7 @@ from crcen.theory.limits import EXPENSE_Z, LEAST_VARIANCE
 from crcen.theory.metrics import bootstrap_sums, percentile_interval
 from crcen.theory.price import Price, cost_ratio_of
 from crcen.theory.residual_test import two_sided
-from crcen.theory.rows import Array, Index, ShownInOneLine
+from crcen.theory.rows import Array, Clusters, Index, ShownInOneLine
 
 _ROUNDING = 1e-9
 # Factors of the weight of a class from step to step; the other weights stay.
@@ -233,6 +233,7 @@ def expense_steps(
     n_resamples: int = 0,
     level: float = 0.95,
     random_state: int = 0,
+    clusters: Clusters | None = None,
 ) -> tuple[ExpenseStep, ...]:
     """Price each step of a path of weights by the class numbers y of rows and those ``chosen`` at each weighting.
 
@@ -257,7 +258,8 @@ def expense_steps(
         before = decided
     kind, intervals = "retrained" if p is None else "threshold", [(math.nan, math.nan)] * (len(ends) - 1)
     if n_resamples:
-        sums = bootstrap_sums(np.vstack([*caught, *lost]).T, n_resamples, np.random.default_rng(random_state))
+        rng = np.random.default_rng(random_state)
+        sums = bootstrap_sums(np.vstack([*caught, *lost]).T, n_resamples, rng, clusters)
         catches, added = (np.diff(side) for side in np.split(sums, 2, axis=1))
         # No catch for more alarms is an unbounded price; neither more catches nor more alarms is no evidence.
         prices = np.where(added > 0.0, np.inf, np.nan)

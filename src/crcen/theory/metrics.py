@@ -16,6 +16,7 @@ from crcen.theory.intervals import UNKNOWN, Interval, auc_interval, cost_interva
 from crcen.theory.rows import (
     Array,
     Bools,
+    Clusters,
     EqualByArrays,
     FloatOrArray,
     Index,
@@ -379,8 +380,16 @@ def row_draws(counts: Index, n_resamples: int, generator: np.random.Generator) -
             yield generator.multinomial(n_rows, counts / n_rows, size=size)
 
 
-def bootstrap_sums(contributions: Array, n_resamples: int, generator: np.random.Generator) -> Array:
-    """Sums (n_resamples, sums) over bootstrap resamples, from what each row adds (n, sums); rows alike are one kind."""
+def bootstrap_sums(
+    contributions: Array, n_resamples: int, generator: np.random.Generator, clusters: Clusters | None = None
+) -> Array:
+    """Sums (n_resamples, sums) over bootstrap resamples of rows or of clusters, from what each row adds (n, sums).
+
+    Rows alike are one kind.
+    """
+    if clusters is not None:
+        _, which = np.unique(clusters, return_inverse=True)
+        contributions = np.column_stack([np.bincount(which.ravel(), column) for column in contributions.T])
     kind_of, n_kinds = np.zeros(len(contributions), dtype=np.int64), 1
     for column in contributions.T:  # column by column: NumPy's unique of whole rows is many times slower
         values, place = np.unique(column, return_inverse=True)
