@@ -235,17 +235,19 @@ def unlike_training(evidence: Evidence) -> Outcome:
     return bool(moved) or is_off or bool(swapped), f"{swapped}; {measured}" if swapped else measured
 
 
-_MOST_OF_A_PAIR = 2000
+# Rows of a pair of classes whose labels are compared, and of many pairs together.
+_FEWEST_OF_A_PAIR, _MOST_OF_A_PAIR, _MOST_OF_PAIRS = 400, 2000, 200_000
 
 
 def _swapped(evidence: Evidence) -> str:
     """A question if the labels of two classes fit as if many of them were swapped; empty otherwise."""
     pairs = list(combinations(np.flatnonzero(evidence.counts >= limits.FEWEST_OF_A_CLASS).tolist(), 2))
+    most = max(_FEWEST_OF_A_PAIR, min(_MOST_OF_A_PAIR, _MOST_OF_PAIRS // max(len(pairs), 1)))
     effect = residual_effect(evidence.y, evidence.proba, evidence.weights, evidence.clusters)
     rng, found = np.random.default_rng(evidence.random_state), []
     for first, second in pairs:
         rows = np.flatnonzero((evidence.y == first) | (evidence.y == second))
-        rows = rng.permutation(rows)[:_MOST_OF_A_PAIR]
+        rows = rng.permutation(rows)[:most]
         own, odds = evidence.weights[rows], np.log(np.maximum(evidence.proba[rows][:, [first, second]], _TINY))
         weights = own * (effective_rows(own) / own.sum() / effect) if own.any() else own
         share, p_value = limits.swapped_share(evidence.y[rows] == second, odds[:, 1] - odds[:, 0], weights)
