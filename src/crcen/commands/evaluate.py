@@ -243,7 +243,8 @@ def evaluate_table(
         by_row = None if misses is None else rules.RowCosts.of(*own, misses, rule.alarm_cost, price, weights)
     around = trained if column is None else rules.prices_around(price)
     curve_rows = CurveRows(y, p, w, column, rule.labels, together)
-    expense = ExpenseCurve.from_rows(curve_rows, around, random_state=random_state)
+    drawn: Values = {"random_state": random_state, "n_resamples": rules.step_resamples(price)}
+    expense = ExpenseCurve.from_rows(curve_rows, around, **drawn)
     values = {name: inputs.group_values(scored.labelled(name)) for name in judging.groups}
     compared = compared_groups(evidence, values, price)
     findings = examine(replace(evidence, groups=compared), {*CHECKS} - COLUMN_CHECKS | of_columns)

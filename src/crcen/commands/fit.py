@@ -624,7 +624,8 @@ def _held_out(
     seen = np.isfinite(estimator.oof_proba_).all(axis=1)
     related = None if clusters is None else clusters[seen]
     rows = replace(out_of_fold_rows(estimator, y, weights), clusters=related)
-    expense = crcen.ExpenseCurve.from_rows(rows, around, price.replace)
+    drawn = rules.step_resamples(price)
+    expense = crcen.ExpenseCurve.from_rows(rows, around, price.replace, n_resamples=drawn)
     if price.positive is None:
         return rows.p, seen, expense, None
     chances, some = rows.p[:, price.positive], rows_to_score(len(y))

@@ -56,6 +56,11 @@ def prices_around(price: Price) -> list[CostRatio]:
     return [CostRatio(plain_price(price.cost_ratio) * factor) for factor in (0.5, 1.0, 2.0)]
 
 
+def step_resamples(price: Price) -> int:
+    """Bootstrap resamples for the steps of each class, fewer if there are steps of several classes."""
+    return 1000 if price.positive is not None else max(100, 1000 // price.n_classes)
+
+
 def step_values(curve: ExpenseCurve, noise: float = 1.0) -> list[Values]:
     """Steps of the weight of a class as plain values; noise of the fitted model."""
     values = []
