@@ -50,10 +50,10 @@ def headings(text):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"artefact": "Table1"}, "artefact must be one of table1, table2, table3, figure1, all: got 'Table1'"),
+        ({"artefact": "Table1"}, "artefact must be one of 'table1', 'table2', 'table3', 'figure1', 'all': got 'Table1'"),
         ({"scoring": "F1"}, "scoring must be one of .* got 'F1'"),
         ({"selection": "every_split"}, "selection must be one of .* got 'every_split'"),
-        ({"reading": "2020"}, "reading must be one of today, 2019, scikit-learn: got '2020'"),
+        ({"reading": "2020"}, "reading must be one of 'today', '2019', 'scikit-learn': got '2020'"),
         ({"artefact": "all", "reading": "2019"}, "the reading 2019 is of table3 and figure1: got all"),
         ({"artefact": "figure1", "reading": "scikit-learn"}, "the reading scikit-learn is of table3: got figure1"),
         ({"methods": "crcn"}, "there is no method 'crcn', did you mean"),

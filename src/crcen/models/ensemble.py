@@ -43,7 +43,8 @@ class Ensemble:
     ) -> Ensemble:
         """Members as they were trained, at their training weights."""
         no_shift = np.zeros(labels.n_classes)
-        return cls(labels, weighting, weighting, members, no_shift, identity_map(labels), member_weights)
+        no_map = np.append(1.0, no_shift if labels.positive is None else 0.0)
+        return cls(labels, weighting, weighting, members, no_shift, no_map, member_weights)
 
     def mean_logits(self, X: Array) -> Array:
         """The members' average or weighted sum before the shift, (n, K)."""
@@ -125,7 +126,12 @@ class Ensemble:
 
     def moved(self, shift: Array) -> Ensemble:
         """The same with a shift (K,) added to the logits that the map returns."""
-        return self.mapped(moved_map(self.probability_map, shift, self.labels))
+        moved = np.array(self.probability_map, dtype=np.float64)
+        if self.labels.positive is None:
+            moved[1:] += shift
+        else:
+            moved[1] += self.labels.margin(shift)
+        return self.mapped(moved)
 
     def at_price(self, price: Price) -> Ensemble:
         """The same natural probabilities, decided at another price."""
@@ -141,11 +147,6 @@ class Ensemble:
 # positive class: two numbers are slope and intercept, two rows of numbers are the corners (old, new) of a piecewise
 # linear function. For K classes it is (1 + K,): a common slope, and an intercept for each class.
 PROBABILITIES = ("shift", "balance", "temperature", "isotonic")
-
-
-def identity_map(labels: Labels) -> Array:
-    """The map that changes nothing."""
-    return np.append(1.0, np.zeros(labels.n_classes if labels.positive is None else 1))
 
 
 def is_identity(state: Array) -> bool:
@@ -183,16 +184,6 @@ def apply_map(state: Array, logits: Array, labels: Labels | None = None) -> Arra
     if state.ndim == 2:
         return np.interp(logits, state[0], state[1])
     return np.asarray(state[0] * logits + (state[1:] if logits.ndim > 1 else state[1]))
-
-
-def moved_map(state: Array, shift: Array, labels: Labels) -> Array:
-    """A map with a shift (K,) added to the logits that it returns."""
-    moved = np.array(state, dtype=np.float64)
-    if labels.positive is None:
-        moved[1:] += shift
-    else:
-        moved[1] += labels.margin(shift)
-    return moved
 
 
 def _temperature(target: Bools, logits: Array, weights: Array) -> Array:

@@ -75,10 +75,12 @@ class Reasons(Shown):
         """
         number = check_whole_number(number, "number", 1)
         order = np.argsort(-np.abs(self.values[:n_rows]), axis=1, kind="stable")[:, :number]
-        return [
-            [f"{self.columns[j]} {self.cells[i, j]}: {_signed(self.values[i, j])} log-odds" for j in own]
-            for i, own in enumerate(order)
-        ]
+        found = []
+        for cells, values, own in zip(self.cells, self.values, order, strict=False):
+            digits = [1 if abs(values[j]) >= 1.0 else 2 for j in own]  # smaller ones are below the standard error
+            pairs = zip(own, digits, strict=True)
+            found.append([f"{self.columns[j]} {cells[j]}: {values[j]:+.{n}f} log-odds" for j, n in pairs])
+        return found
 
     def columns_of(self, number: int = 3) -> list[list[str]]:
         """The same by rank: the strongest reason of every row, then the second, and so on; "" for none."""
@@ -143,11 +145,6 @@ def _number(value: float, is_year: bool) -> str:
     if value == round(value) or size >= 1000:
         return f"{value:,.0f}"
     return f"{value:.4g}"
-
-
-def _signed(value: float) -> str:
-    """Two digits: smaller differences are below the standard error."""
-    return f"{value:+.1f}" if abs(value) >= 1.0 else f"{value:+.2f}"
 
 
 # Smallest probability in the log-odds of classifiers without logits.
@@ -345,7 +342,6 @@ class NetworkPaths(Paths):
 
 
 def _sources_of(encoding: InputEncoding) -> Index:
-    """The source column of each encoded column."""
     columns = np.arange(encoding.size) if encoding.columns is None else encoding.columns
     if encoding.indicators is None or not len(encoding.indicators):
         return columns
@@ -428,7 +424,6 @@ def _values_of_trees(
 
 
 def _by_pair(pairs: Pairs) -> list[tuple[tuple[int, int], Index]]:
-    """The distinct pairs, each with its rows."""
     both = np.column_stack(pairs)
     return [((int(k), int(r)), np.flatnonzero((both == (k, r)).all(axis=1))) for k, r in np.unique(both, axis=0)]
 
@@ -588,7 +583,6 @@ def _leaves(trees: TreeEnsemble, root: int) -> list[tuple[float, list[tuple[int,
 
 
 def _add_leaf(values: Array, value: float, own: dict[int, tuple[Bools, Bools]]) -> None:
-    """Add the contribution of one leaf to the values of all rows."""
     codes = _codes([here for here, _ in own.values()])
     patterns, at = _patterns(codes, len(own))
     others, counts = np.unique(_codes([there for _, there in own.values()]), return_counts=True)

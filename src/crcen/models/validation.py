@@ -34,7 +34,6 @@ def check_choice(owner: object, name: str, allowed: tuple[Any, ...]) -> None:
 
 
 def _unreadable_columns(X: Rows) -> list[str]:
-    """Names of columns with values that are not numbers."""
     if hasattr(X, "columns"):
         columns = [(str(name), np.asarray(X[name])) for name in X.columns]
     else:

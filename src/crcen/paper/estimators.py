@@ -482,7 +482,6 @@ class EUSBoostClassifier(SignedScoreClassifier):
         self.votes_ = np.array(votes)
 
     def _choice(self, distances: Array, is_pos: Bools, number: int, random: RandomState) -> Bools:
-        """The negatives of a round."""
         n_pos, n_neg = int(is_pos.sum()), int((~is_pos).sum())
         beta = (self.n_estimators - number) / self.n_estimators
         scale = 10 * n_pos / n_neg / beta

@@ -158,8 +158,6 @@ class LossNetwork(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 @dataclass(frozen=True, eq=False)
 class _LossRows(ModuleRows):
-    """Rows whose loss is that of a method."""
-
     criterion: Loss
 
     def loss(self, module: nn.Module, part: Tensor, n_outputs: int) -> Tensor:
@@ -460,8 +458,6 @@ class EmbeddedNeighboursClassifier(LossNetwork):
 
 
 class _ClusterQuintuplets(losses.QuintupletLoss):
-    """The quintuplet loss of an embedding and cluster numbers."""
-
     class_of: Tensor
 
     def __init__(self, class_of: Index) -> None:

@@ -40,7 +40,6 @@ class _ClassLoss(nn.Module):
         raise NotImplementedError
 
     def _keep(self, name: str, values: ArrayLike | Tensor | None) -> None:
-        """Register a buffer of torch's default type."""
         dtype = torch.get_default_dtype()
         self.register_buffer(name, None if values is None else torch.as_tensor(values).to(dtype))
 

@@ -46,6 +46,7 @@ from crcen.theory.price import sigmoid
 from crcen.theory.rows import Axes
 from crcen.training.engines import find_engine
 from crcen.training.jobs import TrainingJob
+from crcen.training.recipe import choice
 
 # λ = ½, N₀/(N₀+N₁), 2N₀/(2N₀+N₁): no weight, α = 1, α = 2.
 WEIGHTINGS: Values = {"half": None, "balanced": "balanced", "double": crcen.Alpha(2)}
@@ -362,7 +363,7 @@ def run_figure1(
     for data, split, _ in each_split("figure 1", todo, settings, home):
         run.add(_counts(data, split, alphas, settings, selected, engine))
     for suffix in ("svg", "png"):
-        run.write(f"figure1.{suffix}", draw_figure1(run.rows, suffix))
+        write_atomic(run.folder / f"figure1.{suffix}", draw_figure1(run.rows, suffix))
     run.write_tables(figure1_tables(run.rows, settings))
     return run
 
@@ -704,8 +705,8 @@ def reproduce(
     the same columns, ensembles as in "2019".
     """
     find_engine(engine)
-    _check_choice("artefact", artefact, (*ARTEFACTS, "all"))
-    _check_choice("reading", reading, READINGS)
+    choice("artefact", artefact, (*ARTEFACTS, "all"))
+    choice("reading", reading, READINGS)
     if artefact not in _ARTEFACTS_OF[reading]:
         allowed = " and ".join(_ARTEFACTS_OF[reading])
         raise crcen.InvalidParameter(f"the reading {reading} is of {allowed}: got {artefact}.")
@@ -713,7 +714,7 @@ def reproduce(
     protocol = settings["protocol"]
     protocol |= {name: given for name, given in (("selection", selection), ("scoring", scoring)) if given is not None}
     for name in _CHOICES.keys() & protocol.keys():
-        _check_choice(name, protocol[name], _CHOICES[name])
+        choice(name, protocol[name], _CHOICES[name])
     if methods is not None and artefact not in ("table3", "all"):
         raise crcen.InvalidParameter(f"methods are those of table3: got {artefact}.", parameter="methods")
     if methods is not None:
@@ -728,11 +729,6 @@ def reproduce(
     home = Path(data_home) if data_home is not None else None
     with exclusive_lock(folder, instead="give another --out"):
         return _rebuild(artefact, settings, folder, home, engine)
-
-
-def _check_choice(name: str, value: str, allowed: Iterable[str]) -> None:
-    if value not in allowed:
-        raise crcen.InvalidParameter(f"{name} must be one of {', '.join(allowed)}: got {value!r}.")
 
 
 def method_names(text: str, allowed: Iterable[str] | None = None) -> list[str]:
@@ -750,7 +746,6 @@ def method_names(text: str, allowed: Iterable[str] | None = None) -> list[str]:
 
 
 def _rebuild(artefact: str, settings: Values, folder: Path, home: Path | None, engine: str) -> Reproduction:
-    """Run what is missing and derive the tables."""
     protocol, runs, figure = settings["protocol"], dict[str, RunFolder](), ""
     wanted = ARTEFACTS if artefact == "all" else (artefact,)
     if "table1" in wanted:
@@ -776,7 +771,6 @@ def _rebuild(artefact: str, settings: Values, folder: Path, home: Path | None, e
 
 
 def _page(tables: list[Table], figure: str) -> str:
-    """One self-contained page."""
     template = resources.files("crcen.paper").joinpath("report.html.j2").read_text(encoding="utf-8")
     sections = [table.html() for table in tables]
     if figure:

@@ -82,24 +82,12 @@ class TreePlan:
 
     def params(self) -> dict[str, object]:
         """LightGBM's parameters."""
-        return {
-            "num_leaves": SETTING.leaves,
-            "min_data_in_leaf": SETTING.leaf_rows,
-            "lambda_l2": SETTING.l2,
-            "feature_fraction_bynode": SETTING.columns,
-            "learning_rate": SETTING.rate,
+        return SETTING.params(max(2, self.n_outputs), self.threads) | {
             "max_bin": 255,
             "min_data_in_bin": 1,
             "bin_construct_sample_cnt": len(self.sample),
-            "feature_pre_filter": False,
-            "num_threads": self.threads,
             "histogram_pool_size": self.pool_bytes / 2**20,
-            "deterministic": True,
-            "force_col_wise": True,
-            "verbosity": -1,
             "pre_partition": True,  # workers have rows of their own
-            "objective": "binary" if self.n_outputs == 1 else "multiclass",
-            "num_class": self.n_outputs,
         }
 
 

@@ -51,7 +51,6 @@ class _Address:
 
     @cached_property
     def driver(self) -> Any:
-        """A module with `connect` and `Error`."""
         packages = {"postgresql": "adbc_driver_postgresql.dbapi", "duckdb": "duckdb"}
         return sqlite3 if self.system == "sqlite" else need(packages[self.system], "databases")
 

@@ -424,7 +424,6 @@ def _pure_end(values: Array, rows: Index, numbers: Index, totals: Index) -> int:
 
 
 def _date_orders(cells: Mapping[str, Cells], numbers: Index, n_classes: int) -> Iterator[_Set]:
-    """Rows in which one date is before, after or the same as another one."""
     dates = [name for name, column in cells.items() if column.kind == "date"][:_MOST_DATES]
     for first, second in combinations(dates, 2):
         a, b = cells[first].values, cells[second].values

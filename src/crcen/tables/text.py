@@ -51,7 +51,6 @@ class _LineCounter:
         self._file, self._line_end, self.n_lines, self.tail = file, b"", 0, b""
 
     def read(self, n_bytes: int = -1) -> bytes:
-        """The next bytes."""
         block = self._file.read(n_bytes)
         self._line_end = self._line_end or (b"\n" if b"\n" in block else b"\r")
         self.n_lines += block.count(self._line_end)
@@ -229,7 +228,6 @@ class TextPart(Part):
 
     @contextmanager
     def _lines(self, errors: str) -> Iterator[Iterator[tuple[int, str]]]:
-        """Lines below the names, with their numbers."""
         with self.file.opened() as file:
             text = io.TextIOWrapper(file, encoding=self._encoding, errors=errors, newline=None)
             yield ((n, line) for n, line in enumerate(text, 1) if n > self._n_skipped and line.strip())

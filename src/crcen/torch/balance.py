@@ -268,7 +268,6 @@ def _moves_logits(bias: Tensor, logits: Tensor, call: Callable[[], Tensor]) -> b
 
 
 def _n_processes() -> int:
-    """Number of processes of ``torch.distributed``; 1 without it."""
     is_running = distributed.is_available() and distributed.is_initialized()
     return distributed.get_world_size() if is_running else 1
 

@@ -247,7 +247,6 @@ def _as_float64(loss: Loss) -> Loss:
 
 
 def _weight_decay(trial: _Trial) -> Effect:
-    """The optimizer's penalty on the output bias."""
     optimizer, bias = trial.optimizer, trial.bias
     assert optimizer is not None
     if bias is None:
@@ -271,7 +270,6 @@ def _weight_decay(trial: _Trial) -> Effect:
 
 
 def _label_smoothing(trial: _Trial) -> Effect:
-    """Label smoothing of the loss."""
     share = getattr(trial.loss, "label_smoothing", 0.0)
     if not share:
         return ABSENT, "the loss has no label smoothing"
@@ -307,7 +305,6 @@ def _other_weights(trial: _Trial) -> Effect:
 
 
 def _weighted_sampler(trial: _Trial) -> Effect:
-    """Rows that are drawn more often than others."""
     used, rows = trial.sampler, trial.rows
     if isinstance(used, str):
         return ABSENT, "the loader draws every row equally often"

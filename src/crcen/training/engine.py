@@ -208,7 +208,6 @@ class _Meter:
 def _run_in_parallel(
     work: Sequence[Groups], jobs: Sequence[TrainingJob], data: TrainingData, workers: int, meter: _Meter
 ) -> dict[int, TrainingResult]:
-    """Run the pieces in parallel, each on one thread."""
     results: dict[int, TrainingResult] = {}
     with reproducible_arithmetic():
         compiled(adam_epoch)  # once, before several threads ask for it
@@ -285,7 +284,6 @@ def plan(jobs: Sequence[TrainingJob], n_rows: int, n_inputs: Inputs, memory_byte
 
 
 def _common_key(job: TrainingJob, n_rows: int) -> tuple[object, ...]:
-    """Settings that all networks of a stack share."""
     batches = n_batches(job.n_trained(n_rows), job.batch_size) if job.draws_batches else 0
     rate = job.learning_rate if job.draws_batches else job.tol
     encoded = (job.standardize, job.encoding, job.bins, job.missing, job.column_scales)
@@ -478,14 +476,12 @@ class StackRun:
                 )
 
     def _load_states(self, adam: Adam) -> None:
-        """Copy the states from which the jobs start into the stack and its solver."""
         places = self.stack.places()[0]  # (G, M, parameters)
         states = [[job.start.values for job in group if job.start] for group in self.jobs]
         for flat, values in zip(adam.state(), np.moveaxis(np.array(states), 2, 0), strict=True):
             flat[places] = torch.from_numpy(values).to(flat.device, flat.dtype)
 
     def _states(self, adam: Adam, epoch: int) -> dict[int, TrainingResult]:
-        """The state of every network, without the network."""
         places = self.stack.places()[0]
         values = torch.stack([flat[places] for flat in adam.state()], dim=2).cpu().numpy()  # (G, M, 3, parameters)
         n_iter, results = epoch - self.example.first_epoch, dict[int, TrainingResult]()

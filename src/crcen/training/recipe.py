@@ -211,7 +211,6 @@ class Schedule(Checked):
 
 
 def _encodings(name: str, value: Any) -> str | tuple[str, ...]:
-    """An encoding, or several."""
     if isinstance(value, list | tuple):
         return tuple(choice(name, one, ("auto", *ENCODINGS)) for one in value)
     return choice(name, value, ("auto", *ENCODINGS))

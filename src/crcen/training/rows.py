@@ -228,7 +228,6 @@ class TrainingData:
 
     @cached_property
     def _device_x(self) -> Tensor:
-        """X in float64 on a GPU."""
         return sent(torch.from_numpy(np.require(self.X, requirements="W")), self.device)  # torch warns of others
 
     def layout(self, kind: str, bins: int) -> Index | None:

@@ -46,6 +46,23 @@ class TreeSetting:
     def __str__(self) -> str:
         return f"{self.leaves} leaves, {self.leaf_rows} rows per leaf, l2 {self.l2:g}"
 
+    def params(self, n_classes: int, threads: int) -> dict[str, object]:
+        """LightGBM's parameters."""
+        return {
+            "num_leaves": self.leaves,
+            "min_data_in_leaf": self.leaf_rows,
+            "lambda_l2": self.l2,
+            "feature_fraction_bynode": self.columns,
+            "learning_rate": self.rate,
+            "num_threads": threads,
+            "deterministic": True,
+            "force_col_wise": True,
+            "feature_pre_filter": False,
+            "verbosity": -1,
+            "objective": "binary" if n_classes == 2 else "multiclass",
+            "num_class": 1 if n_classes == 2 else n_classes,
+        }
+
 
 # Small and large trees with weak and strong penalties; the first serve most tables.
 SETTINGS = (
@@ -161,26 +178,13 @@ class _Booster:
     def __init__(
         self, rows: Dataset, held_out: Dataset, setting: TreeSetting, n_classes: int, seed: int, threads: int = 1
     ) -> None:
-        params: dict[str, object] = {
-            "num_leaves": setting.leaves,
-            "min_data_in_leaf": setting.leaf_rows,
-            "lambda_l2": setting.l2,
-            "feature_fraction_bynode": setting.columns,
+        params = setting.params(n_classes, threads) | {
             "feature_fraction": min(1.0, MOST_COLUMNS / rows.num_feature()),
-            "learning_rate": setting.rate,
             "extra_trees": setting.is_random,
             "extra_seed": seed % 2**31,
             "histogram_pool_size": _HISTOGRAM_MB,
             "seed": seed % 2**31,
-            "num_threads": threads,
-            "deterministic": True,
-            "force_col_wise": True,
-            "feature_pre_filter": False,
-            "verbosity": -1,
-            "objective": "binary" if n_classes == 2 else "multiclass",
         }
-        if n_classes > 2:
-            params["num_class"] = n_classes
         self.model = lightgbm.Booster(params, rows)
         if held_out is not None:
             self.model.add_valid(held_out, "held out")
@@ -232,12 +236,10 @@ class _Trial:
 
     @property
     def tree_seconds(self) -> float:
-        """Time of one tree on one fold."""
         return sum(one.seconds for one in self.boosters) / max(1, sum(one.n_grown for one in self.boosters))
 
     @property
     def n_trees(self) -> int:
-        """The number of trees with the lowest loss."""
         return int(np.argmin(self.losses)) + 1
 
     @property

@@ -92,9 +92,10 @@ class MemberKind:
     def repeat(self, task: MemberTask, chosen: Chosen) -> tuple[tuple[Member, ...], Array]:
         """Models of chosen settings on all rows, and out-of-fold logits of such models on the folds of the task."""
         logits = []
-        for rows, held_out in task.folds:
+        for i, (rows, held_out) in enumerate(task.folds):
             own = replace(task, X=task.X[rows], target=task.target[rows], weights=task.weights[rows], y=task.y[rows])
             logits.append(mean_logits(self.refit(own, chosen), task.X[held_out]))
+            task.progress((i + 1) / (len(task.folds) + 1))
         return self.refit(task, chosen), fold_logits(task, logits)
 
 

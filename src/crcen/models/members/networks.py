@@ -67,7 +67,6 @@ class _Plan:
         return float(search * (1.2 if self.borders else 1.0) + self.n_settings * self.refit_work(task))
 
     def refit_work(self, task: MemberTask) -> float:
-        """The row epochs of the fit of one setting."""
         on_folds = sum(len(rows) for rows, _ in task.folds[_n_compared(task) :])
         return float((self.n_networks * len(task.X) + on_folds) * (self.grid[0].recipe.max_epochs or 1))
 
@@ -139,7 +138,9 @@ def _plans(task: MemberTask) -> list[_Plan]:
 
     grid = settings(CRCENClassifierCV(None, encoding=inputs))
     if len(task.X) >= _MANY_ROWS and task.n_classes == 2:
-        grid = [_shortened(setting) for setting in grid]
+        epochs = [min(one.recipe.max_epochs or _ENOUGH_EPOCHS, _ENOUGH_EPOCHS) for one in grid]
+        pairs = zip(grid, epochs, strict=True)
+        grid = [replace(one, recipe=one.recipe.replace(max_epochs=most)) for one, most in pairs]
     smallest = _Plan(grid[len(grid) // 4 :][:1], 1, 1, borders=False)
     if task.effort == "quick":
         return [smallest]
@@ -155,12 +156,6 @@ def _n_compared(task: MemberTask) -> int:
     held_out = [np.bincount(task.target[test], task.weights[test] > 0, task.n_classes) for _, test in task.folds]
     rarest = np.cumsum(held_out, axis=0).min(axis=1)
     return min(int(np.searchsorted(rarest, _COMPARED_ROWS)) + 1, len(task.folds))
-
-
-def _shortened(setting: Setting) -> Setting:
-    recipe = setting.recipe
-    epochs = recipe.max_epochs
-    return replace(setting, recipe=recipe.replace(max_epochs=None if epochs is None else min(epochs, _ENOUGH_EPOCHS)))
 
 
 def _affordable(task: MemberTask, plans: list[_Plan], train: TimedTraining, run: SearchRun) -> list[_Plan]:

@@ -13,9 +13,9 @@ from crcen.exceptions import InvalidParameter, MissingExtra
 from crcen.models.members.catboost_trees import CatBoostTrees
 from crcen.models.members.forest import Forest
 from crcen.models.members.lightgbm_trees import LightGBMTrees, RandomTrees
-from crcen.models.members.member import Chosen, FittedMember, MemberKind, MemberTask, fold_logits
+from crcen.models.members.member import Chosen, FittedMember, MemberKind, MemberTask
 from crcen.models.members.networks import Networks
-from crcen.theory.rows import Array, Estimator, Index
+from crcen.theory.rows import Array, Estimator
 from crcen.training.network import Member
 
 _CLIP = 1e-7  # a probability of exactly 0 or 1 has no logit
@@ -52,22 +52,14 @@ class External(MemberKind):
 
     def search(self, task: MemberTask) -> FittedMember:
         """Fit it on each fold, and on all rows."""
-        logits = []
-        for i, (rows, held_out) in enumerate(task.folds):
-            logits.append(self._fit(task, rows).logits(task.X[held_out]))
-            task.progress((i + 1) / (len(task.folds) + 1))
-        return FittedMember(self.name, self.refit(task, ()), fold_logits(task, logits), ("as given",), 1)
+        return FittedMember(self.name, *self.repeat(task, ()), ("as given",), 1)
 
     def refit(self, task: MemberTask, chosen: Chosen) -> tuple[Member, ...]:
         """The classifier on all rows."""
-        return (self._fit(task, np.arange(len(task.X))),)
-
-    def _fit(self, task: MemberTask, rows: Index) -> ExternalMember:
-        weights = task.weights[rows]
-        options = {} if np.all(weights == weights[0]) else {"sample_weight": weights}
-        model = clone(self.model).fit(task.X[rows], task.y[rows], **options)
+        options = {} if np.all(task.weights == task.weights[0]) else {"sample_weight": task.weights}
+        model = clone(self.model).fit(task.X, task.y, **options)
         known = list(model.classes_)
-        return ExternalMember(model, tuple(known.index(one) if one in known else -1 for one in task.classes))
+        return (ExternalMember(model, tuple(known.index(one) if one in known else -1 for one in task.classes)),)
 
 
 # In the order of the leaderboard.

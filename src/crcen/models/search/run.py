@@ -592,7 +592,6 @@ def _key(setting: Setting) -> tuple[object, ...]:
 
 
 def _penalties(best: Outcome, outcomes: Sequence[Outcome]) -> list[float]:
-    """Penalties that were tried with the weighting of an outcome, in order."""
     index = best.setting.weighting_index
     return sorted({one.setting.recipe.l2 for one in outcomes if one.setting.weighting_index == index})
 
