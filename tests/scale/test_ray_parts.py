@@ -23,10 +23,9 @@ from sklearn.model_selection import GridSearchCV
 from crcen import CRCENClassifier, Schedule
 from crcen.exceptions import DataUnavailable, DeviceMissing, InvalidParameter, TrainingFailed
 from crcen.scale import ray as ray_fit
-from crcen.scale.checkpoint import Progress
 from crcen.scale.ray import Assignment, _agreed_start, _groups, check_room, fit_ray, run_trainer, workers_of_trees
 from crcen.scale.sources import ArrowSource, RayShard, read_groups, survey_part, survey_source
-from crcen.scale.stream import StreamRun, make_plan, streamed_model
+from crcen.scale.stream import Progress, StreamRun, make_plan, streamed_model
 from crcen.training.engine import train
 from crcen.training.engines import find_engine
 

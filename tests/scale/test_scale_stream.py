@@ -34,8 +34,17 @@ from crcen import (
 )
 from crcen._support.files import exclusive_lock
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter, TrainingFailed
-from crcen.scale.checkpoint import Progress, read_checkpoint, write_checkpoint
-from crcen.scale.stream import LogitFile, rows_together, settle_penalty, solve_file, streamed_model, sums_of_file
+from crcen.scale.stream import (
+    LogitFile,
+    Progress,
+    read_checkpoint,
+    rows_together,
+    settle_penalty,
+    solve_file,
+    streamed_model,
+    sums_of_file,
+    write_checkpoint,
+)
 from crcen.theory.balance import class_shifts
 from crcen.theory.price import Price, softmax
 from crcen.training.network import standardization

@@ -16,7 +16,7 @@ import crcen
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.price import Price
 from crcen.torch import ClassWeightedLoss, NaturalLogits, balance_
-from crcen.torch.loss import logit_columns
+from crcen.torch.balance import logit_columns
 
 from_torch, two = ClassWeightedLoss.from_torch, ClassWeightedLoss([1.0, 2.0])
 

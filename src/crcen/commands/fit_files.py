@@ -31,13 +31,12 @@ from crcen.commands.inputs import Data, Label, check, is_share, require, require
 from crcen.commands.results import note_lines
 from crcen.commands.rules import CostsLike, Weighting, stated_weighting
 from crcen.scale import mixed_table
-from crcen.scale.checkpoint import lock_storage
 from crcen.scale.committee import BinnedRows, GrownTrees, TreePlan, grow_trees, plan_trees, stack_members
 from crcen.scale.memory import MemoryBound
 from crcen.scale.mixed_table import EncodedRows, FingerprintOfAll, FrameSample, HeldOutRows, LearnedColumns, TableSurvey
 from crcen.scale.ray import connected, grow_trees_on_ray
 from crcen.scale.sources import ArrowSource
-from crcen.scale.stream import check_counts, fit_stream, rows_together
+from crcen.scale.stream import check_counts, fit_stream, lock_storage, rows_together
 from crcen.tables.cells import TableCells, as_text
 from crcen.tables.columns import BooleanColumn, DroppedColumn, NumberColumn, encode_table
 from crcen.tables.locations import masked

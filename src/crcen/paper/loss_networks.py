@@ -29,7 +29,7 @@ from crcen.paper import Array, Index, LabelArray, Seed, losses
 from crcen.paper.estimators import check_least
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.price import Labels, Price
-from crcen.torch.loss import ClassWeightedLoss
+from crcen.torch.balance import ClassWeightedLoss
 from crcen.training.device import find_device
 from crcen.training.jobs import TrainingJob
 from crcen.training.modules import ModuleRows, epochs

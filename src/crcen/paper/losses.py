@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, log_softmax, one_hot, softplus
 
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.torch.loss import logit_columns
+from crcen.torch.balance import logit_columns
 
 
 class _ClassLoss(nn.Module):

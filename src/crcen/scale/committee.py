@@ -28,8 +28,7 @@ from crcen.models.fitted import write_ensemble
 from crcen.models.members.lightgbm_trees import TreeSetting, trees_of_text
 from crcen.models.members.member import FittedMember
 from crcen.models.members.tree_arrays import TreeEnsemble
-from crcen.scale.checkpoint import kept_in
-from crcen.scale.sources import Chunk, row_shares
+from crcen.scale.sources import Chunk, kept_in, row_shares
 from crcen.theory.balance import class_shifts
 from crcen.theory.key_equation import on_rows, without_test
 from crcen.theory.price import Labels
@@ -126,7 +125,6 @@ def _bin_bytes(plan: TreePlan) -> float:
 
 
 def _codes(X: Array, limits: Sequence[Array]) -> Codes:
-    """Bin numbers of encoded rows."""
     found = np.empty(X.shape, dtype=np.uint8)
     for j, upper in enumerate(limits):
         found[:, j] = np.searchsorted(upper, X[:, j])

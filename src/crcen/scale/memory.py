@@ -96,7 +96,6 @@ class MemoryBound:
 
 
 def _resident_bytes() -> int:
-    """Memory of this process."""
     try:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

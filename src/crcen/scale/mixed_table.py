@@ -12,8 +12,7 @@ import numpy as np
 
 from crcen._support.lazy import pa, pd, pq
 from crcen.exceptions import InvalidInput
-from crcen.scale.checkpoint import kept_in
-from crcen.scale.sources import OPEN_BYTES, ArrowSource, Chunk, labels_of, numbers_of, row_keys, row_shares
+from crcen.scale.sources import OPEN_BYTES, ArrowSource, Chunk, kept_in, labels_of, numbers_of, row_keys, row_shares
 from crcen.tables import columns as kinds
 from crcen.tables.cells import ColumnCells, TableCells, as_text
 from crcen.tables.columns import CategoryColumn, Column, DroppedColumn, NumberColumn
@@ -443,7 +442,6 @@ def write_encoded(
 
 
 def _stored(column: Column, values: Array) -> list[LabelArray]:
-    """A column's encoded rows as they are stored."""
     if not isinstance(column, CategoryColumn) or values.shape[1] == 1:
         return list(np.ascontiguousarray(values.T))
     # At most one of a category's columns is 1.

@@ -31,10 +31,9 @@ from crcen.exceptions import CrcenError, DeviceMissing, InvalidParameter, Traini
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.fitting import base_seed
 from crcen.scale import stream
-from crcen.scale.checkpoint import Progress, lock_storage, read_checkpoint, write_checkpoint
 from crcen.scale.committee import BinnedRows, Codes, GrownTrees, TreePlan, grow_trees
 from crcen.scale.sources import ArrowSource, Chunk, RayShard, Source, StreamStatistics, reading_order, survey_part
-from crcen.scale.stream import StreamPlan, StreamRun
+from crcen.scale.stream import Progress, StreamPlan, StreamRun, lock_storage, read_checkpoint, write_checkpoint
 from crcen.tables.typing import ArrowTable
 from crcen.theory.price import Labels
 from crcen.theory.rows import LabelArray

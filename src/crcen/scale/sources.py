@@ -5,11 +5,13 @@ while it loads torch can never load it again.
 """
 
 import hashlib
+import tempfile
 import warnings
 import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
@@ -38,6 +40,18 @@ T = TypeVar("T")
 Source = Any  # paths, a dataset of pyarrow, or batches
 Stretch = tuple[int, int, int]  # number of a piece of a source, and the first row and the end of a part of it
 _Reader: TypeAlias = "tuple[list[Chunk], Iterator[Chunk]]"  # rows of a chunk that are left, and the chunks after it
+
+
+@contextmanager
+def kept_in(folder: Path | None, what: str, instead: str) -> Iterator[None]:
+    """Turn errors of a disk into a sentence that names the folder."""
+    try:
+        yield
+    except CrcenError:  # of what is read, some of which are an OSError, too
+        raise
+    except OSError as error:
+        place, reason = folder or tempfile.gettempdir(), error.strerror or error
+        raise DataUnavailable(f"{what} cannot be kept in {place}: {reason}; make room, or {instead}.") from error
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,12 +1,16 @@
-"""Fit a classifier to rows that are read from disk in every epoch and are never in memory together."""
+"""Fit a classifier to rows that are read from disk in every epoch and are never in memory together.
+
+A checkpoint is written atomically; the fit continues from it after an interruption.
+"""
 
 import hashlib
+import json
 import numbers
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -17,17 +21,16 @@ import torch
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from crcen._support.files import check_writable
+from crcen._support.files import atomic_file, check_writable, exclusive_lock
 from crcen._support.progress import progress_bar
-from crcen.exceptions import InvalidInput, InvalidParameter, TrainingFailed
+from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter, TrainingFailed
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.ensemble import Ensemble
 from crcen.models.fitted import Course, write_fit
 from crcen.models.fitting import base_seed, member_seed
 from crcen.models.options import Calibration
 from crcen.scale import sources
-from crcen.scale.checkpoint import Progress, kept_in, lock_storage, read_checkpoint, write_checkpoint
-from crcen.scale.sources import BatchSource, Chunk, RowBlocks, Source, StreamStatistics
+from crcen.scale.sources import BatchSource, Chunk, RowBlocks, Source, StreamStatistics, kept_in
 from crcen.theory.balance import BalanceRows, solve_balance
 from crcen.theory.key_equation import KeySums, key_sums, on_rows
 from crcen.theory.price import Labels, Price, WeightingLike, softmax
@@ -217,6 +220,74 @@ def fingerprint_of(model: CRCENClassifier, *about: object) -> str:
 def rows_together(n_inputs: int) -> int:
     """Rows that are shuffled together: as many as fit in bounded memory once encoded."""
     return max(1, min(_BUFFER_ROWS, _BUFFER_BYTES // (4 * (n_inputs + 1))))
+
+
+@dataclass
+class Progress:
+    """The state of a streamed fit."""
+
+    fingerprint: str  # of data and settings: a checkpoint of another fit is rejected
+    seed: int  # all randomness derives from it and the position
+    # What comes next
+    epoch: int = 0
+    block: int = 0
+    batch: int = 0
+    # One value an epoch that is over
+    loss_curve: list[float] = field(default_factory=list)
+    val_loss_curve: list[list[float]] = field(default_factory=list)
+    since_best: int = 0  # epochs since any member was best on the held-out rows
+    # The trainer's state, and each member's best parameters so far
+    arrays: dict[str, LabelArray] = field(default_factory=dict)
+
+
+def lock_storage(
+    storage: str | Path | None, name: str = "", what: str = "storage folder"
+) -> AbstractContextManager[None]:
+    """Keep other fits from a storage folder, or from a name in it; there is no lock for an address."""
+    if storage is None or "://" in str(storage):
+        return nullcontext()
+    try:
+        Path(storage).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataUnavailable(f"nothing can be kept in {storage}: {error.strerror}.") from error
+    return exclusive_lock(Path(storage) / name, instead=f"give another {what}")
+
+
+def write_checkpoint(path: Path, progress: Progress) -> None:
+    """Replace the file atomically; if it cannot be written, the earlier checkpoint is kept."""
+    about = {name: value for name, value in vars(progress).items() if name != "arrays"}
+    about["digest"] = _digest(progress.arrays)
+    header = np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
+    try:
+        with atomic_file(path) as file:
+            np.savez(file, allow_pickle=False, header=header, **progress.arrays)
+    except DataUnavailable as error:
+        advice = "the last whole checkpoint is kept, make room and start again from it"
+        raise DataUnavailable(f"{str(error).rstrip('.')}; {advice}.") from error
+
+
+def _digest(arrays: dict[str, LabelArray]) -> str:
+    """Of names and content: the file's own sums do not cover the names."""
+    found = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        found.update(repr((name, array.dtype.str, array.shape)).encode() + array.tobytes())
+    return found.hexdigest()
+
+
+def read_checkpoint(path: Path) -> Progress | None:
+    """The checkpoint, or None if there is no file; nothing in the file is executed."""
+    if not path.exists():
+        return None
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as found:
+            arrays = {name: found[name] for name in found.files}
+        about = json.loads(arrays.pop("header").tobytes())
+        if about.pop("digest") != _digest(arrays):
+            raise ValueError("arrays are others than those written")
+        return Progress(**about, arrays=arrays)
+    except Exception as error:  # of a file that is empty, truncated, altered or no checkpoint
+        message = f"{path} is no checkpoint of a streamed fit, or damaged: remove it to start again."
+        raise DataUnavailable(message) from error
 
 
 class _RowBuffer:

@@ -5,8 +5,7 @@ The losses of other papers (`crcen.paper.losses`) are available here by name and
 
 from importlib import import_module
 
-from crcen.torch.balance import balance_
-from crcen.torch.loss import ClassWeightedLoss, NaturalLogits
+from crcen.torch.balance import ClassWeightedLoss, NaturalLogits, balance_
 from crcen.torch.stationarity import Cause, Stationarity, stationarity
 
 _MODULE = "crcen.paper.losses"  # re-exported on first use, as `crcen` re-exports the other names of the paper

@@ -8,8 +8,7 @@ from typing import Any
 from torch import nn
 
 from crcen.exceptions import MissingExtra
-from crcen.torch.balance import Batches, balance_, every_row
-from crcen.torch.loss import Weighting, weighting_of
+from crcen.torch.balance import Batches, Weighting, balance_, every_row, weighting_of
 
 Trainer = Any  # of either package
 _NAMES = ("lightning.pytorch", "pytorch_lightning")

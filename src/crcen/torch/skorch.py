@@ -7,8 +7,7 @@ from typing import Any
 from skorch.callbacks import Callback
 from torch import Tensor, nn
 
-from crcen.torch.balance import balance_
-from crcen.torch.loss import Counts, NaturalLogits, Weighting, logit_columns, weighting_of
+from crcen.torch.balance import Counts, NaturalLogits, Weighting, balance_, logit_columns, weighting_of
 
 Net = Any  # of skorch, which no type checker sees, with the rows that it takes
 

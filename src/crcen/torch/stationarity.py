@@ -15,8 +15,7 @@ from crcen.exceptions import InvalidParameter
 from crcen.theory.key_equation import KeyEquation, key_equation_of_logits
 from crcen.theory.rows import Array, as_numpy
 from crcen.torch import balance
-from crcen.torch.balance import Loader, Sampler
-from crcen.torch.loss import ClassWeightedLoss, Inputs, NaturalLogits, Weighting, price_of
+from crcen.torch.balance import ClassWeightedLoss, Inputs, Loader, NaturalLogits, Sampler, Weighting, price_of
 
 SMALL = 0.01  # log-odds: a distance without effect on decisions
 EXPLAINS, PRESENT, ABSENT, UNSEEN = "explains it", "present", "absent", "not examined"

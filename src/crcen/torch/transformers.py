@@ -4,8 +4,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from crcen.torch.balance import Batches, balance_
-from crcen.torch.loss import Weighting
+from crcen.torch.balance import Batches, Weighting, balance_
 
 Arguments = Any  # of the trainer
 

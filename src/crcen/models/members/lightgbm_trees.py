@@ -216,8 +216,6 @@ class _Outcome:
 
 
 class _Trial:
-    """One setting on every fold."""
-
     def __init__(
         self, setting: TreeSetting, folds: Sequence[tuple[Dataset, Dataset]], n_classes: int, seed: int
     ) -> None:

@@ -47,8 +47,6 @@ _TRIAL_ROWS, _PRUDENCE = 4_000, 0.7
 
 @dataclass(frozen=True)
 class _Plan:
-    """What is searched and kept."""
-
     grid: list[Setting]
     n_settings: int
     n_networks: int
