@@ -170,13 +170,17 @@ class RunFolder:
             raise DataUnavailable(f"{path} was not written: {error.strerror}; earlier rows are kept.") from error
         self._by_key |= {key: json.loads(line) for key, line in lines.items()}
 
+    def write(self, name: str, content: str | bytes) -> None:
+        """Write a derived file atomically."""
+        write_atomic(self.folder / name, content)
+
     def write_tables(self, tables: Mapping[str, Table]) -> None:
         """Write tables as Markdown and CSV, keep them as ``tables``, and mark the run as done."""
         self.tables = list(tables.values())
         for name, table in tables.items():
-            write_atomic(self.folder / f"{name}.md", table.markdown())
-            write_atomic(self.folder / f"{name}.csv", table.csv())
-        write_atomic(self.folder / "DONE", "")
+            self.write(f"{name}.md", table.markdown())
+            self.write(f"{name}.csv", table.csv())
+        self.write("DONE", "")
 
 
 # Scoring in which F1 cells use the setting with the best F1 and G-mean cells that with the best G-mean.

@@ -363,7 +363,7 @@ def run_figure1(
     for data, split, _ in each_split("figure 1", todo, settings, home):
         run.add(_counts(data, split, alphas, settings, selected, engine))
     for suffix in ("svg", "png"):
-        write_atomic(run.folder / f"figure1.{suffix}", draw_figure1(run.rows, suffix))
+        run.write(f"figure1.{suffix}", draw_figure1(run.rows, suffix))
     run.write_tables(figure1_tables(run.rows, settings))
     return run
 
