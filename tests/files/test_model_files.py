@@ -202,7 +202,7 @@ def test_a_table_model_comes_back_whole_and_its_header_without_loading_it(saved,
     assert json.loads(json.dumps(info.to_dict()))["model"] == "TableClassifier"
     assert "one miss = 5 false alarms" in str(info)
     title, checksum, manifest, _ = saved.read_bytes().split(b"\n", 3)
-    assert title == b"crcen model, format 7"
+    assert title == b"crcen model, format 8"
     assert len(checksum) == 64
     assert json.loads(manifest)["versions"]["crcen"] == crcen.__version__
 
@@ -220,7 +220,7 @@ def test_another_format_and_other_files_are_refused(saved):
     for number, advice in ((8, "update crcen"), (3, "fit and save the model again")):
         saved.write_bytes(b"crcen model, format %d\nwhatever comes" % number)
         for read in (load, crcen.model_info):
-            with pytest.raises(DataUnavailable, match=f"has format {number}, this crcen reads format 7; {advice}"):
+            with pytest.raises(DataUnavailable, match=f"has format {number}, this crcen reads format 8; {advice}"):
                 read(saved)
     saved.write_bytes(pickle.dumps({}))
     for path, words in (

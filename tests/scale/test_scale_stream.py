@@ -34,17 +34,8 @@ from crcen import (
 )
 from crcen._support.files import exclusive_lock
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter, TrainingFailed
-from crcen.scale.stream import (
-    LogitFile,
-    Progress,
-    read_checkpoint,
-    rows_together,
-    settle_penalty,
-    solve_file,
-    streamed_model,
-    sums_of_file,
-    write_checkpoint,
-)
+from crcen.scale import stream
+from crcen.scale.stream import LogitFile, rows_together, settle_penalty, solve_file, streamed_model, sums_of_file
 from crcen.theory.balance import class_shifts
 from crcen.theory.price import Price, softmax
 from crcen.training.network import standardization
@@ -125,6 +116,9 @@ def test_without_balance_the_equation_is_reported_unsolved(folder, table):
     assert model.key_equation_.residual > 1e-6
     for name in ("lhs", "rhs", "residual", "imbalance", "mean_pos", "mean_neg", "var_pos", "var_neg", "z"):
         assert getattr(model.key_equation_, name) == pytest.approx(getattr(truth, name), rel=1e-9), name
+
+
+write_checkpoint = stream.write_checkpoint  # also while a test replaces it
 
 
 @contextmanager
@@ -290,7 +284,7 @@ def test_memory_does_not_grow_with_the_rows(tmp_path):
 
 
 def progress(number):
-    return Progress("made", 3, epoch=number, arrays={"weight": np.full((50, 4), float(number))})
+    return stream.Progress("made", 3, epoch=number, arrays={"weight": np.full((50, 4), float(number))})
 
 
 def test_damage_is_never_read_as_another_state(tmp_path):
@@ -308,7 +302,7 @@ def test_damage_is_never_read_as_another_state(tmp_path):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of zipfile
             try:
-                found = read_checkpoint(path)
+                found = stream.read_checkpoint(path)
             except DataUnavailable:
                 assert is_damaged
                 continue
@@ -320,10 +314,10 @@ def test_full_disk_keeps_the_last_checkpoint(full_disk):
     path, X = full_disk / "fit.ckpt", np.random.default_rng(0).normal(size=(20_000, 2))
     with pytest.raises(DataUnavailable, match=r"the logits, 16 bytes a row, cannot be kept in .*make room"):
         fit_stream([(X, X[:, 0] > 1.5)], epochs=1, hidden=(2,), checkpoint=path, random_state=0)
-    assert read_checkpoint(path).epoch == 1  # the training is not lost
+    assert stream.read_checkpoint(path).epoch == 1  # the training is not lost
     with pytest.raises(DataUnavailable, match=r"fit\.ckpt was not written: .*; the last whole checkpoint is kept"):
-        write_checkpoint(path, Progress("made", 3, epoch=2, arrays={"weight": X}))
-    assert read_checkpoint(path).epoch == 1
+        write_checkpoint(path, stream.Progress("made", 3, epoch=2, arrays={"weight": X}))
+    assert stream.read_checkpoint(path).epoch == 1
     assert os.listdir(full_disk) == ["fit.ckpt"]
 
 
