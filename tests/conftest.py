@@ -57,9 +57,9 @@ def crcen_command(monkeypatch, capsys, tmp_path):
     return run
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(autouse=True, scope="session")
 def one_thread():
-    """For tiny problems: a second thread costs more than it brings, above all beside other test processes."""
+    """Problems are small: a second thread costs more than it brings, above all beside other test processes."""
     import torch
 
     before = torch.get_num_threads()

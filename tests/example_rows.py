@@ -1,7 +1,7 @@
-"""Rows that tests of several folders draw: two overlapping classes, classes with an interaction, Gaussian classes."""
+"""Rows that tests of several folders draw, of two and more classes, and the residual of the balance written out."""
 
 import numpy as np
-from scipy.special import softmax
+from scipy.special import expit, softmax
 
 LABELS = np.array(["ash", "birch", "cedar", "oak"])
 PRIORS = np.array([0.7, 0.15, 0.1, 0.05])
@@ -35,3 +35,15 @@ def gaussian_classes(n, seed, each=1):
     y = np.concatenate([np.repeat(np.arange(4), each), rng.choice(4, n - 4 * each, p=PRIORS)])
     X = CENTRES[y] + rng.normal(size=(n, 3))
     return X, y, softmax(-0.5 * ((X[:, None] - CENTRES) ** 2).sum(2) + np.log(PRIORS), axis=1)
+
+
+def row_weights(y, lam, sample_weight=None):
+    s = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
+    return s * np.where(np.asarray(y) == 1, lam, 1.0 - lam)
+
+
+def plain_residual(y, logits, weights):
+    """|Σ w (y − q)| / Σ w of two classes; 1 − q as σ(−o), which keeps its digits."""
+    y = np.asarray(y) == 1
+    error = np.where(y, expit(-logits), -expit(logits))
+    return abs(np.sum(weights * error)) / np.sum(weights)

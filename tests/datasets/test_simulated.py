@@ -35,10 +35,7 @@ def test_seed_decides_the_rows_and_defaults_are_the_papers_training_data(make):
 
 def convolved(x, mean, low, high):
     """Density of N(mean, 1) + U(low, high) by numerical integration over the uniform part."""
-    value, _ = integrate.quad(
-        lambda u: stats.norm.pdf(x - u, mean, 1) / (high - low), low, high, epsabs=0, epsrel=1e-12
-    )
-    return value
+    return integrate.quad(lambda u: stats.norm.pdf(x - u, mean, 1) / (high - low), low, high, epsabs=0, epsrel=1e-12)[0]
 
 
 def test_sim1_posterior_against_a_numerical_convolution():

@@ -166,12 +166,6 @@ def test_costs_of_actions_are_decided_by_expected_cost(tmp_path):
     np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
 
 
-def test_quick_fits_one_setting_of_one_network(rows):
-    committee = fitted(rows, effort="quick")
-    assert [line.name for line in committee.leaderboard_] == ["networks", "committee"]
-    assert len(committee.leaderboard_[0].settings) == 1
-
-
 def test_names_of_columns_are_kept_and_a_failed_fit_leaves_what_was_there(rows):
     X, y = rows
     frame = pd.DataFrame(X, columns=list("abcde"))
@@ -271,20 +265,15 @@ def test_its_error_is_near_that_of_a_logistic_regression(refittable, patients):
     assert 0.5 * plain < own < 3 * plain
 
 
-def test_a_file_keeps_what_a_refit_needs(patients, tmp_path):
-    X, y = patients
-    model = fitted(patients, members="trees", n_jobs=1)
-    loaded = crcen.load(crcen.save(model, tmp_path / "m.crcen"))
-    one, other = (committee.refit_on(X[:200], y[:200]).predict_proba(X) for committee in (loaded, model))
-    np.testing.assert_array_equal(one, other)
-
-
-def test_a_fit_of_a_table_measures_its_error(patients, tmp_path):
+def test_a_fit_of_a_table_measures_its_error_and_a_file_keeps_what_a_refit_needs(patients, tmp_path):
     X, y = patients
     pd.DataFrame(X, columns=list("abc")).assign(state=y).to_csv(tmp_path / "t.csv", index=False)
-    fit = crcen.fit_table(tmp_path / "t.csv", target="state", positive="ill", learner="trees", n_refits=3)
-    assert fit.model.training_error_.degrees == 2
-    assert not isinstance(fit.model.estimator_, CRCENClassifierCV)
+    how = {"target": "state", "positive": "ill", "learner": "trees", "n_refits": 3, "out": tmp_path / "m.crcen"}
+    model = crcen.fit_table(tmp_path / "t.csv", **how).model
+    assert (model.training_error_.degrees, type(model.estimator_)) == (2, CommitteeClassifier)
+    both = crcen.load(tmp_path / "m.crcen"), model
+    one, other = (table.estimator_.refit_on(X[:200], y[:200]).predict_proba(X) for table in both)
+    np.testing.assert_array_equal(one, other)
 
 
 def test_several_classes_are_refitted_alike():
@@ -401,16 +390,6 @@ def test_forged_trees_are_refused(forged):
         check_state(TreeEnsemble, state_of(SOUND) | forged)
 
 
-def test_it_saves_inside_a_table(rows, tmp_path):
-    X, y = rows
-    table = pd.DataFrame(X, columns=list("abcde")).assign(kind=np.where(X[:, 0] > 0, "up", "down"))
-    table.loc[::4, "b"] = np.nan
-    model = crcen.TableClassifier(estimator=CommitteeClassifier(members="trees", cv=3, random_state=0)).fit(table, y)
-    assert isinstance(model.estimator_, CommitteeClassifier)
-    again = crcen.load(crcen.save(model, tmp_path / "m.crcen"))
-    np.testing.assert_array_equal(again.predict_proba(table), model.predict_proba(table))
-
-
 # -- from a file to decisions: `fit --learner`, evidence out of fold, and what page and JSON say of members ------------
 
 
@@ -447,6 +426,7 @@ def test_fit_says_what_each_member_brings_and_other_commands_take_the_model(file
     assert shown in fit.details()
     new = tmp_path / "new.csv"
     table(400, seed=5).to_csv(new, index=False)
+    np.testing.assert_array_equal(crcen.load(place).predict_proba(table(99)), model.predict_proba(table(99)))
     assert crcen.evaluate_table(place, new).to_dict()["rows"]
     crcen.report_table(place, new, out=tmp_path / "r.html")
     assert f"weight {weights[1]:.3g}, log loss" in (tmp_path / "r.html").read_text()
@@ -499,10 +479,11 @@ def test_held_out_rows_of_a_committee_are_evidence(with_gaps):
         crcen.ExpenseCurve.from_cv(crcen.CRCENClassifier(), y)
 
 
-def test_a_committee_out_of_time_still_answers(rows):
-    committee = fitted(rows, Budget(8), cv=3, time_limit=1e-6)
-    settings = [one.settings for one in committee.leaderboard_[:-1]]
-    assert [len(one) for one in settings] == [1]  # one setting of one member is needed
+@pytest.mark.parametrize(("how", "name"), [({"effort": "quick"}, "networks"), ({"cv": 3, "time_limit": 1e-6}, None)])
+def test_quick_and_out_of_time_one_setting_of_one_member_is_fitted_and_answers(rows, how, name):
+    committee = fitted(rows, Budget(8), **how)
+    member, together = committee.leaderboard_
+    assert (len(member.settings), together.name, name or member.name) == (1, "committee", member.name)
     assert np.isfinite(committee.decision_function(rows[0])).all()
 
 
@@ -583,28 +564,19 @@ def test_only_ratios_of_weights_matter(scale):
     assert one.weights == pytest.approx(other.weights, abs=1e-4)
 
 
-def test_nested_folds_shrink_strongly_where_members_are_alike_and_weakly_where_one_is_better():
-    strong, weak = [], []
+def test_nested_folds_shrink_strongly_where_members_are_alike_and_a_good_member_keeps_its_loss_on_new_rows():
+    strong, weak, together, best = [], [], [], []
     for seed in range(12):
         alike, target, weights = draw(n=150, seed=seed, noise=(1.5,) * 6)
         strong.append(choose_ridge(alike, target, weights, folds_of(150)))
         apart, target, weights = draw(n=1500, seed=seed, noise=(0.1, 4.0, 4.0))
         weak.append(choose_ridge(apart, target, weights, folds_of(1500)))
+        new, labels, ones = draw(n=5000, seed=seed + 100, noise=(0.1, 4.0, 4.0))
+        together.append(loss(fit_stacking(apart, target, weights, weak[-1])(new), labels, ones))
+        best.append(loss(new[:, 0], labels, ones))
     assert np.median(strong) >= 50.0
     assert np.median(weak) <= 5.0
     assert {*strong, *weak} <= set(RIDGES)
-
-
-def test_a_committee_is_not_worse_than_its_best_member_on_new_rows():
-    """One good member among bad ones: nested shrinkage gives the others little."""
-    together, best = [], []
-    for seed in range(8):
-        noise = (0.3, 3.0, 3.0, 3.0)
-        logits, target, weights = draw(n=600, seed=seed, noise=noise)
-        found = fit_stacking(logits, target, weights, choose_ridge(logits, target, weights, folds_of(600)))
-        new, labels, ones = draw(n=5000, seed=seed + 100, noise=noise)
-        together.append(loss(found(new), labels, ones))
-        best.append(loss(new[:, 0], labels, ones))
     assert np.mean(together) < np.mean(best) * 1.01
 
 
@@ -616,9 +588,7 @@ def test_weights_fitted_on_the_rows_that_judge_them_look_too_good():
         fitted = fit_stacking(logits, target, weights, 0.1)
         more, labels, their = draw(n=4000, seed=seed + 1000, noise=(2.0,) * 12)
         own.append(loss(fitted(logits), target, weights))
-        crossed.append(
-            loss(cross_fitted_logits(logits, target, weights, folds_of(120, seed=seed), 0.1), target, weights)
-        )
+        crossed.append(loss(cross_fitted_logits(logits, target, weights, folds_of(120, 4, seed), 0.1), target, weights))
         new.append(loss(fitted(more), labels, their))
     optimism = np.mean(new) - np.mean(own)
     assert optimism > 0.03

@@ -87,12 +87,11 @@ def test_the_weight_is_taken_out_of_the_probabilities():
 
 def test_costs_decide_by_the_cheapest_action_in_any_order_of_labels():
     model = linear(crcen.CostMatrix(COSTS)).fit(X, Y)
-    expected = model.predict_proba(X) @ COSTS
+    p = model.predict_proba(X)
+    expected = p @ COSTS
     np.testing.assert_array_equal(model.predict(X), LABELS[expected.argmin(axis=1)])
     np.testing.assert_allclose(model.decision_function(X), -expected)
-    np.testing.assert_array_equal(
-        model.predict(X), crcen.decide(model.predict_proba(X), crcen.CostMatrix(COSTS, LABELS))
-    )
+    np.testing.assert_array_equal(model.predict(X), crcen.decide(p, crcen.CostMatrix(COSTS, LABELS)))
     assert model.costs_.labels == tuple(LABELS)
     np.testing.assert_allclose(model.weighting_.weights, 1.0)  # no weights say these costs
     order = [2, 0, 3, 1]
@@ -221,45 +220,35 @@ def test_graphs_answer_alike(tmp_path):
     np.testing.assert_array_equal(np.ravel(decided), model.predict(far))
 
 
+ONE_AGAINST_ALL = grouped(loss="one_against_all")
+TWO = (X, Y == "ash")
+
+
 @pytest.mark.parametrize(
-    ("model", "words"),
+    ("model", "rows", "words"),
     [
-        (linear(crcen.Budget(5)), "price for two classes, and there are 4: give a weight for each class"),
-        (linear([1.0, 2.0]), "array of 4 weights"),
-        (linear(crcen.CostMatrix(np.ones((3, 3)))), "for 3 classes, and there are 4"),
-        (linear(crcen.CostMatrix(np.ones((800, 4, 4)))), "differ by row"),
-        (linear(pos_label="oak"), "pos_label is for two classes"),
-        (linear(probability="isotonic"), "isotonic.*use 'temperature'"),
-        (linear(training_weighting=crcen.Budget(5)), "price for two classes"),
+        (linear(crcen.Budget(5)), (X, Y), "price for two classes, and there are 4: give a weight for each class"),
+        (linear([1.0, 2.0]), (X, Y), "array of 4 weights"),
+        (linear(crcen.CostMatrix(np.ones((3, 3)))), (X, Y), "for 3 classes, and there are 4"),
+        (linear(crcen.CostMatrix(np.ones((800, 4, 4)))), (X, Y), "differ by row"),
+        (linear(pos_label="oak"), (X, Y), "pos_label is for two classes"),
+        (linear(probability="isotonic"), (X, Y), "isotonic.*use 'temperature'"),
+        (linear(training_weighting=crcen.Budget(5)), (X, Y), "price for two classes"),
+        (crcen.CRCENClassifier(**ONE_AGAINST_ALL), TWO, "is for more than two classes: use"),
+        (crcen.CRCENClassifierCV(crcen.CostMatrix([[0, 1], [5, 0]]), **ONE_AGAINST_ALL), TWO, "more than two classes"),
     ],
 )
-def test_what_means_nothing_for_several_classes_is_refused(model, words):
+def test_what_means_nothing_for_these_classes_is_refused(model, rows, words):
     with pytest.raises(InvalidParameter, match=words):
-        model.fit(X, Y)
+        model.fit(*rows)
     assert not hasattr(model, "ensemble_")
 
 
 def test_one_against_all_is_refused_where_it_has_no_meaning():
-    own = grouped(loss="one_against_all")
-    costs, two = crcen.CostMatrix([[0, 1], [5, 0]]), "is for more than two classes: use"
-    for call, words in (
-        (lambda: crcen.CRCENClassifier(**own).fit(X, Y == "ash"), two),
-        (lambda: crcen.CRCENClassifierCV(costs, **own).fit(X, Y == "ash"), two),
+    for call, said in (
         (lambda: light(loss="hinge"), r"loss must be one of .*'one_against_all'.*'hinge'"),
-        (
-            lambda: one_against_all().partial_fit(X, Y),
-            "partial_fit needs .* loss='cross_entropy'",
-        ),
-        (
-            lambda: crcen.fit_stream([(X, NUMBERS)], weighting=W, **own),
-            "loss must be 'cross_entropy' here",
-        ),
+        (lambda: one_against_all().partial_fit(X, Y), "partial_fit needs .* loss='cross_entropy'"),
+        (lambda: crcen.fit_stream([(X, NUMBERS)], weighting=W, **ONE_AGAINST_ALL), "must be 'cross_entropy' here"),
     ):
-        with pytest.raises(InvalidParameter, match=words):
+        with pytest.raises(InvalidParameter, match=said):
             call()
-
-
-def test_early_stopping_and_missing_cells():
-    gappy = np.where((np.arange(800) % 7 == 0)[:, None] & (np.arange(3) == 1), np.nan, X)
-    p = light("balanced", early_stopping=True, missing="indicator").fit(gappy, Y).predict_proba(gappy)
-    assert (p.shape, np.isfinite(p).all()) == ((800, 4), True)

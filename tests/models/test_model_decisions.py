@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
 import crcen
-from crcen import Alpha, Budget, CostRatio, InvalidParameter, Lam, decide, export_onnx, posterior, predict_table
+from crcen import Budget, CostRatio, InvalidParameter, Lam, decide, export_onnx, posterior, predict_table
 from crcen.models.ensemble import PROBABILITIES
 from crcen.theory.price import Price
 from grouped_settings import grouped
@@ -87,24 +87,6 @@ def test_rarity_counts_sample_weights_but_not_their_rounding(rare_rows):
         weights = np.where(y == 1, len(y) / (2 * y.sum()), len(y) / (2 * (1 - y).sum()))
         model = CRCENClassifier(hidden=(), max_epochs=5, random_state=0).fit(X, np.where(y, "fraud", "ok"), weights)
         assert model.pos_label_ == "fraud"
-
-
-@pytest.mark.parametrize(
-    "same",
-    [
-        ["balanced", Alpha(1), Alpha(1.0), Alpha(np.float32(1))],
-        [None, Lam(0.5), 0.5, CostRatio(1), Budget(1), {"ok": 1, "fraud": 1}, {"ok": 7.0, "fraud": 7.0}],
-        [CostRatio(3), Budget(3), Lam(0.75), 0.75, np.float64(0.75), {"ok": 2, "fraud": 6}, {"fraud": 3, "ok": 1}],
-        [CostRatio(1 / 3), Budget(1 / 3), Lam(0.25), 0.25, {"ok": 3, "fraud": 1}],
-    ],
-    ids=["balanced", "plain", "price 3", "price 1/3"],
-)
-def test_names_of_one_weight_train_one_model(rare_rows, same):
-    X, y = rare_rows()
-    models = [CRCENClassifier(weighting, **QUICK).fit(X, np.where(y == 1, "fraud", "ok")) for weighting in same]
-    for weighting, model in zip(same[1:], models[1:], strict=True):
-        logits = model.decision_function(X)
-        np.testing.assert_array_equal(logits, models[0].decision_function(X), err_msg=repr(weighting))
 
 
 def test_weights_of_classes_follow_sample_weights_labels_and_other_prices(rare_rows):

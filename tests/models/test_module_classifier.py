@@ -17,8 +17,6 @@ from crcen.models.search.weight_path import path_logits
 from grouped_settings import calibrated
 from papers_training import PAPER
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def linear(columns=1):
     return lambda: nn.Linear(4, columns)
@@ -146,32 +144,25 @@ def test_files_hold_arrays_and_loading_asks_for_the_module(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("make", "sentence"),
+    ("make", "own", "sentence"),
     [
-        (lambda: ModuleClassifier(), "module must be an nn.Module or a factory: got None"),
-        (lambda: fast("net"), "module must be an nn.Module or a factory of one: got str"),
-        (lambda: fast(dict), "module must be an nn.Module or a factory of one: got dict"),
-        (lambda: fast(linear(), optimizer="sgd"), "optimizer must be a class such as torch.optim.SGD.*got 'sgd'"),
-        (lambda: fast(linear(), optimizer=torch.optim.SGD(nn.Linear(2, 1).parameters())), "optimizer must be a class"),
-        (lambda: fast(linear(), schedule=Schedule(solver="lbfgs")), "trained in batches"),
-        (lambda: fast(nn.Identity()), "no parameter that can be trained"),
-        (lambda: fast(linear(), n_members=0), "n_members"),
+        (lambda: ModuleClassifier(), None, "module must be an nn.Module or a factory: got None"),
+        (lambda: fast("net"), None, "module must be an nn.Module or a factory of one: got str"),
+        (lambda: fast(dict), None, "module must be an nn.Module or a factory of one: got dict"),
+        (lambda: fast(linear(), optimizer="sgd"), None, "optimizer must be a class such as torch.optim.SGD.*got 'sgd'"),
+        (lambda: fast(linear(), optimizer=torch.optim.SGD(nn.Linear(2, 1).parameters())), None, "must be a class"),
+        (lambda: fast(linear(), schedule=Schedule(solver="lbfgs")), None, "trained in batches"),
+        (lambda: fast(nn.Identity()), None, "no parameter that can be trained"),
+        (lambda: fast(linear(), n_members=0), None, "n_members"),
+        (lambda: fast(linear(3)), rows()[0], r"logits of shape \(rows,\), \(rows, 1\) or \(rows, 2\)"),
+        (lambda: fast(images), np.full((300, 1, 6, 6), np.nan), "contains NaN or infinity"),
+        (lambda: fast(linear()), np.full((300, 4), np.nan), "so impute or drop them first"),  # there is no encoding
     ],
 )
-def test_parameters_that_mean_nothing(make, sentence):
-    with pytest.raises(InvalidParameter, match=sentence):
-        make().fit(*rows())
-
-
-def test_modules_that_answer_something_else():
+def test_modules_parameters_and_rows_that_mean_nothing_are_refused(make, own, sentence):
     X, y = rows()
-    for module, own, sentence in (
-        (linear(3), X, r"logits of shape \(rows,\), \(rows, 1\) or \(rows, 2\)"),
-        (images, np.full((300, 1, 6, 6), np.nan), "contains NaN or infinity"),
-        (linear(), np.where(X > 2.0, np.nan, X), "so impute or drop them first"),  # there is no encoding to suggest
-    ):
-        with pytest.raises(InvalidInput, match=sentence):
-            fast(module).fit(own, y)
+    with pytest.raises(InvalidParameter if own is None else InvalidInput, match=sentence):
+        make().fit(X if own is None else own, y)
     assert not hasattr(fast(linear()), "partial_fit")
 
 

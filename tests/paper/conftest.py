@@ -6,11 +6,6 @@ from crcen.paper.protocol import RunFolder
 from crcen.paper.reproduce import read_settings
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _one_thread(one_thread):
-    """All tests of this folder are tiny."""
-
-
 @pytest.fixture
 def protocol():
     """The smallest settings that still have two of everything."""

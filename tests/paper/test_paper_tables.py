@@ -22,27 +22,8 @@ from crcen.exceptions import MissingExtra, TrainingFailed
 from crcen.paper import protocol as module
 from crcen.paper import reproduce
 from crcen.paper.methods import METHODS, Tuning
-from crcen.paper.protocol import (
-    _model_score,
-    _score,
-    _search,
-    _training_rows,
-    candidates,
-    params_of,
-    published,
-    select,
-    splits,
-)
-from crcen.paper.reproduce import (
-    cells,
-    draw_figure1,
-    expenses,
-    figure1_tables,
-    run_table3,
-    table1,
-    table3,
-    table3_ranks,
-)
+from crcen.paper.protocol import _score, _search, candidates, params_of, published, select, splits
+from crcen.paper.reproduce import draw_figure1, expenses, figure1_tables, run_table3, table1, table3, table3_ranks
 from crcen.training import engine
 from crcen.training.jobs import Status, TrainingJob, TrainingResult
 from papers_training import CRCENClassifier
@@ -130,7 +111,7 @@ def test_scaling_is_fitted_on_the_rows_of_a_fold(monkeypatch, data, folds, proto
 @pytest.mark.parametrize("name", ["smote", "adasyn"])
 def test_resampled_rows_depend_on_their_fold_alone(data, folds, protocol, name):
     training, fold_rows = METHODS[name].training, [train for train, _ in folds]
-    pools, rows, labels = _training_rows(training, name, data.X, data.y, fold_rows, protocol)
+    pools, rows, labels = module._training_rows(training, name, data.X, data.y, fold_rows, protocol)
     np.testing.assert_array_equal(np.concatenate(pools), np.arange(len(rows)))
     for own, fold in zip(pools, fold_rows, strict=True):
         made = rows[own][len(fold) :]
@@ -141,7 +122,7 @@ def test_resampled_rows_depend_on_their_fold_alone(data, folds, protocol, name):
     wild, held_out = data.X.copy(), folds[0][1]
     wild[held_out[data.y[held_out] == 1][0]] = 1e6
     wild[held_out[data.y[held_out] == 0][0]] = -1e6
-    (first, second), wild_rows, wild_labels = _training_rows(training, name, wild, data.y, fold_rows, protocol)
+    (first, second), wild_rows, wild_labels = module._training_rows(training, name, wild, data.y, fold_rows, protocol)
     np.testing.assert_array_equal(rows[pools[0]], wild_rows[first])
     np.testing.assert_array_equal(labels[pools[0]], wild_labels[first])
     assert np.abs(wild_rows[second]).max() > 1e5  # the fold that owns the row does see it
@@ -191,7 +172,7 @@ def test_scores_by_hand():
     def found(given, **tuning):
         proba = np.column_stack([expit(-given), expit(given)])
         model = SimpleNamespace(decision_function=lambda X: given, predict_proba=lambda X: proba)
-        return _model_score(model, Tuning(**tuning), y, y, price, "weighted_log_loss")
+        return module._model_score(model, Tuning(**tuning), y, y, price, "weighted_log_loss")
 
     assert found(scores, is_natural=True) == pytest.approx(-loss(scores + np.log(3)))
     # Without log-odds the scale is free, and the zero is not.
@@ -399,7 +380,7 @@ def failed(method, split, dataset="abalone"):
 
 def test_cells_are_means_and_deviations_over_splits_without_failures():
     rows = [row("mlp", 0, 0.2), row("mlp", 1, 0.4), row("mlp", 2, 0.9), failed("mlp", 3), failed("rusboost", 0)]
-    found = cells([*rows, row("crcen", 0, 0.3, 0.7)])
+    found = reproduce.cells([*rows, row("crcen", 0, 0.3, 0.7)])
     mean, sd, n = found["mlp", "abalone", "f1"]
     assert (mean, n) == (pytest.approx(0.5), 3)
     assert sd == pytest.approx(math.sqrt((0.09 + 0.01 + 0.16) / 2))  # ddof = 1

@@ -4,11 +4,6 @@ import pyarrow.parquet as pq
 import pytest
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _one_thread(one_thread):
-    """All tests of this folder are tiny."""
-
-
 @pytest.fixture
 def table():
     """600 rows of three columns, about one in six positive, with weights."""

@@ -150,8 +150,7 @@ def test_trees_of_two_workers_of_which_one_is_killed_are_as_good_as_those_of_one
     alone = grow_trees(plan, BinnedRows(plan, source.blocks(1000)), held_out, GrownTrees())
     struck = grow_trees_on_ray(plan, source, held_out, storage=tmp_path)
     assert (tmp_path / "struck").exists()
-    assert checkpoints(tmp_path)[-1]["started_at"] == 50
-    assert len(struck.models) == 2
+    assert (checkpoints(tmp_path)[-1]["started_at"], len(struck.models)) == (50, 2)
     # The workers draw other columns than one process does.
     assert min(struck.losses) == pytest.approx(min(alone.losses), rel=0.05)
     p = softmax(struck.ensemble(plan).logits(X[16_000:]), axis=1)
@@ -209,8 +208,7 @@ def test_jobs_on_ray_are_those_trained_here(cluster):
     for part in ray_cluster._parts(jobs, X.shape):
         for one, position in zip(train(X, y, [jobs[p] for p in part], sample_weight=weight), part, strict=True):
             np.testing.assert_array_equal(one.network.logits(X), found[position].network.logits(X))
-    assert shares == sorted(shares)
-    assert shares[-1] == 1.0
+    assert (shares, shares[-1]) == (sorted(shares), 1.0)
     with pytest.raises(crcen.InvalidInput, match="rows of every class"):
         find_engine("ray")(X, np.zeros(200), jobs)
 

@@ -5,7 +5,6 @@ import pickle
 import re
 import subprocess
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -28,6 +27,7 @@ from crcen.scale.sources import ArrowSource, RayShard, read_groups, survey_part,
 from crcen.scale.stream import Progress, StreamRun, make_plan, streamed_model
 from crcen.training.engine import train
 from crcen.training.engines import find_engine
+from processes import ThreadedSum
 
 
 @pytest.fixture
@@ -165,27 +165,13 @@ def test_start_is_rejected_with_other_files_or_another_checkpoint(told, folder, 
         _agreed_start(told, 0, 1)
 
 
-class AddedUp:
-    """An all_reduce for threads of one process."""
-
-    def __init__(self, count):
-        self._barrier, self._tensors = threading.Barrier(count, timeout=30), {}
-
-    def __call__(self, tensor):
-        self._tensors[threading.get_ident()] = tensor.clone()
-        self._barrier.wait()
-        total = torch.stack([self._tensors[key] for key in sorted(self._tensors)]).sum(0)
-        self._barrier.wait()
-        tensor.copy_(total)
-
-
 def run_workers(told, shards, progress, stop_after=None):
     """Train one worker a shard, each on a thread; parameters of all, and their checkpoints."""
-    all_reduce, kept = AddedUp(len(shards)), [[] for _ in shards]
+    all_reduce, kept = ThreadedSum(len(shards)), [[] for _ in shards]
 
     def work(rank):
         plan, cpu = told.plan.by_number(), torch.device("cpu")
-        run = StreamRun(told.model, shards[rank], plan, progress[rank], 100, cpu, all_reduce, len(shards))
+        run = StreamRun(told.model, shards[rank], plan, progress[rank], 100, cpu, all_reduce.of(rank), len(shards))
 
         def keep(now):
             kept[rank].append(copy.deepcopy(now))

@@ -21,17 +21,7 @@ from sklearn.base import clone
 
 import crcen
 import crcen.scale.stream as module
-from crcen import (
-    Alpha,
-    CRCENClassifier,
-    Lam,
-    Schedule,
-    balance_shift,
-    fit_stream,
-    key_equation,
-    make_rare_events,
-    resolve,
-)
+from crcen import Alpha, CRCENClassifier, Lam, Schedule, balance_shift, fit_stream, key_equation, resolve
 from crcen._support.files import exclusive_lock
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter, TrainingFailed
 from crcen.scale import stream
@@ -257,9 +247,7 @@ def test_the_default_penalty_is_that_of_a_prior_which_rows_outweigh(n_rows, l2):
 
 def test_a_bar_follows_the_blocks_of_rows(folder, monkeypatch):
     shares = []
-    monkeypatch.setattr(
-        module, "progress_bar", lambda title, *, visible: nullcontext(shares.append if visible else None)
-    )
+    monkeypatch.setattr(module, "progress_bar", lambda _, *, visible: nullcontext(shares.append if visible else None))
     fit(folder, verbose=1, epochs=2)
     assert shares == sorted(shares)
     assert len(shares) >= 10  # two epochs of six blocks
@@ -275,7 +263,7 @@ def test_memory_does_not_grow_with_the_rows(tmp_path):
     """Live memory of Python and NumPy at its highest: twice the rows, hardly more of it."""
     peaks = []
     for n in (80_000, 160_000):
-        make_rare_events(n, n_features=4, imbalance_ratio=20, path=tmp_path / str(n), rows_per_file=8000)
+        crcen.make_rare_events(n, n_features=4, imbalance_ratio=20, path=tmp_path / str(n), rows_per_file=8000)
         tracemalloc.start()
         fit_stream(tmp_path / str(n), "y", epochs=1, hidden=(4,), buffer_rows=4096, random_state=0)
         peaks.append(tracemalloc.get_traced_memory()[1])
@@ -406,9 +394,7 @@ def test_hidden_networks_go_to_files_and_on_from_checkpoints(tmp_path):
 
 def test_costs_and_early_stopping():
     X, y, _ = class_rows(1500)
-    costs = crcen.CostMatrix(
-        [[0, 1, 2, 0.3], [3, 0, 3, 0.3], [12, 9, 0, 0.3]], labels=LABELS.tolist(), actions=["look"]
-    )
+    costs = crcen.CostMatrix([[0, 1, 2, 0.3], [3, 0, 3, 0.3], [12, 9, 0, 0.3]], labels=list(LABELS), actions=["look"])
     how = {"hidden": (4,), "random_state": 0, "schedule": Schedule(early_stopping=True)}
     model = fit_stream(batches(X, y), weighting=costs, epochs=3, **how)
     chosen = (model.predict_proba(X) @ costs.costs).argmin(axis=1)

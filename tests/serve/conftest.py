@@ -11,7 +11,7 @@ import crcen
 
 
 @pytest.fixture(scope="session")
-def models(tmp_path_factory, one_thread):
+def models(tmp_path_factory):
     """Files of a binary model (fraud) and a model of three classes (state)."""
     folder = tmp_path_factory.mktemp("models")
     paths = {"fraud": folder / "fraud.crcen", "state": folder / "state.crcen"}

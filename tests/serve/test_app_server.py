@@ -240,9 +240,8 @@ def choose(browser, selector, value):
 
 
 def shown(browser, selector, seconds=120):
-    browser.wait_until(
-        f"!document.querySelector('{selector}').hidden || !document.querySelector('#message').hidden", seconds
-    )
+    is_shown = f"!document.querySelector('{selector}').hidden"
+    browser.wait_until(f"{is_shown} || !document.querySelector('#message').hidden", seconds)
     assert browser.run("document.querySelector('#message').textContent") == ""
 
 

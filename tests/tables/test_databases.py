@@ -178,7 +178,7 @@ def test_secrets_are_never_shown(url, sentence, monkeypatch, crcen_command):
 
 
 @each("postgresql")
-def test_the_password_of_a_service_file_is_never_shown(place, tmp_path, monkeypatch, crcen_command, one_thread):
+def test_the_password_of_a_service_file_is_never_shown(place, tmp_path, monkeypatch, crcen_command):
     url, run = place
     port = url.rpartition(":")[2].partition("/")[0]
     run("create table rows as select i, random() as x, (i % 3 = 0)::int as y from generate_series(1, 200) s(i)")
@@ -196,7 +196,7 @@ def test_the_password_of_a_service_file_is_never_shown(place, tmp_path, monkeypa
 
 
 @each()
-def test_a_streamed_fit_and_scores_in_one_transaction(place, tmp_path, crcen_command, one_thread):
+def test_a_streamed_fit_and_scores_in_one_transaction(place, tmp_path, crcen_command):
     url, run = place
     rng = np.random.default_rng(0)
     rows = pd.DataFrame({"id": np.arange(400), "x": rng.normal(size=400), "kind": rng.choice(["a", "b"], 400)})
@@ -229,7 +229,7 @@ def test_a_streamed_fit_and_scores_in_one_transaction(place, tmp_path, crcen_com
     assert run("select count(*) from scores")[0][0] == 800
 
 
-def test_a_failed_prediction_writes_no_table(tmp_path, one_thread):
+def test_a_failed_prediction_writes_no_table(tmp_path):
     rows = pd.DataFrame({"x": np.random.default_rng(0).normal(size=60)})
     model = crcen.TableClassifier(estimator=CRCENClassifier(hidden=(), random_state=0)).fit(rows, rows["x"] > 0.5)
     (tmp_path / "a.csv").write_text("x\n" + "1.5\n" * 70_000 + "1,2\n")

@@ -15,17 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
 import crcen
-from crcen import (
-    Budget,
-    CostMatrix,
-    CRCENClassifier,
-    CRCENClassifierCV,
-    InvalidInput,
-    InvalidParameter,
-    PosteriorCorrection,
-    TableClassifier,
-    TimeSplit,
-)
+from crcen import Budget, CRCENClassifier, CRCENClassifierCV, InvalidInput, InvalidParameter, TableClassifier
 
 SMALL = CRCENClassifier(Budget(3), hidden=(), random_state=0)
 NETWORKS = CRCENClassifier(hidden=(), random_state=0)
@@ -318,7 +308,7 @@ def test_prices_of_the_table_and_of_its_estimator():
     [
         RandomForestClassifier(n_estimators=10, random_state=0),
         make_pipeline(StandardScaler(), LogisticRegression()),
-        PosteriorCorrection(LogisticRegression(class_weight="balanced"), price=Budget(1)),
+        crcen.PosteriorCorrection(LogisticRegression(class_weight="balanced"), price=Budget(1)),
     ],
     ids=["forest", "pipeline", "corrected weights"],
 )
@@ -364,7 +354,7 @@ MACHINES = pd.DataFrame(
 )
 STATES = np.array(["fine", "worn", "broken"])[GRADES]
 WEIGHTS = {"fine": 1.0, "worn": 3.0, "broken": 20.0}
-COSTS = CostMatrix(10.0 * (1 - np.eye(3)) + np.array([[0], [0], [5.0]]), labels=["broken", "fine", "worn"])
+COSTS = crcen.CostMatrix(10.0 * (1 - np.eye(3)) + np.array([[0], [0], [5.0]]), labels=["broken", "fine", "worn"])
 SEARCH = CRCENClassifierCV(hidden=(), l2=[1e-3, 1e-2], encoding="standard", cv=2, n_members=1, random_state=0)
 
 
@@ -411,14 +401,14 @@ def test_a_price_of_two_classes_is_refused(estimator):
 def test_later_rows_are_later_and_every_period_has_events():
     rng = np.random.default_rng(3)
     times, y = rng.integers(0, 50, 400), rng.random(400) < 0.05
-    folds = list(TimeSplit(4).split(None, y, times))
-    assert len(folds) == TimeSplit(4).get_n_splits() == 4
+    folds = list(crcen.TimeSplit(4).split(None, y, times))
+    assert len(folds) == crcen.TimeSplit(4).get_n_splits() == 4
     assert all(times[train].max() < times[test].min() and y[train].any() and y[test].any() for train, test in folds)
     tested = np.concatenate([test for _, test in folds])
     assert sorted([*tested, *folds[0][0]]) == list(range(400))
     mixed = [0, 1] * 4 + [0]
     for times, y in (([1] * 9, mixed), (range(9), [0] * 8 + [1]), ([1, 2] * 4 + [2], mixed)):
         with pytest.raises(InvalidInput, match="time cannot be split into 5 periods"):
-            list(TimeSplit(4).split(None, y, times))
+            list(crcen.TimeSplit(4).split(None, y, times))
     with pytest.raises(InvalidInput, match="needs y"):
-        list(TimeSplit(4).split(None))
+        list(crcen.TimeSplit(4).split(None))

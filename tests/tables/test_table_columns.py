@@ -179,8 +179,7 @@ def test_accounts_in_parentheses_are_negative(amounts):
 )
 def test_all_cells_decide_what_a_mark_means(cells, first):
     column = learnt(cells * 20)
-    assert column.kind == "number"
-    assert column.encode(ColumnCells(pd.Series(cells))).values[0, 0] == first
+    assert (column.kind, column.encode(ColumnCells(pd.Series(cells))).values[0, 0]) == ("number", first)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +223,7 @@ def test_a_saved_model_reads_new_rows_alike_in_chunks(tmp_path):
     np.testing.assert_array_equal(scored["probability"], twin.predict_proba(plain)[:, 1])
 
 
-def test_fit_names_the_line_of_an_odd_cell(tmp_path, one_thread):
+def test_fit_names_the_line_of_an_odd_cell(tmp_path):
     rng = np.random.default_rng(2)
     x, y = rng.normal(size=200), rng.random(200) < 0.3
     rows = [f"{a:.3f},{int(b)}" for a, b in zip(x, y, strict=True)]

@@ -1,9 +1,10 @@
-"""Files as people have them: encodings, separators, compressions, titles, dates, damage; options of reading."""
+"""Files as people have them: encodings, separators, titles, dates, damage; options of reading; tables written whole."""
 
 import csv
 import gzip
 import io
 import json
+import os
 import sys
 
 import numpy as np
@@ -13,12 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from crcen import InvalidInput, InvalidParameter, ReadOptions, fit_files, fit_table, load, predict_table
+from crcen._support.files import atomic_file
 from crcen.exceptions import DataUnavailable
 from crcen.scale import mixed_table
 from crcen.tables import text as text_format
 from crcen.tables.cells import ColumnCells, sentinels
 from crcen.tables.columns import learn_column
 from crcen.tables.reading import open_table
+from crcen.tables.writing import TableWriter
 
 ROWS = "name;amount\nZoë;1,5\nÅse;-2,25\nJosé;3\n"
 
@@ -127,8 +130,7 @@ def test_header_lines_of_any_length(tmp_path):
     names = [f"a gene with a long name {i}" for i in range(20_000)]  # half a megabyte
     rows = [",".join(names), ",".join(["1"] * 20_000), ",".join(["2"] * 20_000)]
     table = open_table(written(tmp_path / "a.csv", "\n".join(rows)))
-    assert list(table.columns) == names
-    assert table.read().iloc[:, -1].tolist() == ["1", "2"]
+    assert (list(table.columns), table.read().iloc[:, -1].tolist()) == (names, ["1", "2"])
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
@@ -321,7 +323,7 @@ def test_what_an_option_may_be(options, sentence):
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory, one_thread):
+def small(tmp_path_factory):
     """A folder with a table whose numbers have gaps written as -200, and a model that knows so."""
     folder = tmp_path_factory.mktemp("small")
     rng = np.random.default_rng(0)
@@ -497,3 +499,77 @@ def test_a_file_that_changes_between_two_passes_of_a_streamed_fit(tmp_path, monk
     monkeypatch.setattr(mixed_table, "survey_table", then_changed)
     with pytest.raises(DataUnavailable, match=r"a\.csv was changed while it was being read"):
         fit_files(path, target="y", epochs=1)
+
+
+CHUNKS = [
+    pd.DataFrame({"id": ["a", "b"], "p": [0.1, 1 / 3], "decision": ["no", "yes"]}),
+    pd.DataFrame({"id": ["c, d"], "p": [1e-12], "decision": ["ja; nein"]}),
+]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.csv.gz", "a.tsv.zst", "a.parquet"])
+def test_what_was_written_is_read_again(tmp_path, name):
+    with TableWriter(tmp_path / name) as writer:
+        for chunk in CHUNKS:
+            writer.write(chunk)
+        assert not (tmp_path / name).exists()
+    found = open_table(tmp_path / name).read().astype({"p": float})
+    assert (found.to_dict("list"), os.listdir(tmp_path)) == (pd.concat(CHUNKS).to_dict("list"), [name])
+
+
+def test_a_column_that_is_empty_at_first(tmp_path):
+    with TableWriter(tmp_path / "a.parquet") as writer:
+        writer.write(pd.DataFrame({"id": [None, None], "p": [0.1, 0.2]}))
+        writer.write(pd.DataFrame({"id": ["x", None], "p": [1, 2]}))
+    found = open_table(tmp_path / "a.parquet").read()
+    assert (found["id"].dropna().tolist(), found["p"].tolist()) == (["x"], [0.1, 0.2, 1.0, 2.0])
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_an_interrupted_file_leaves_the_old_one(tmp_path, name, error):
+    (tmp_path / name).write_text("mine")
+
+    def interrupted():
+        with TableWriter(tmp_path / name) as writer:
+            writer.write(CHUNKS[0])
+            raise error
+
+    with pytest.raises(error):
+        interrupted()
+    assert ((tmp_path / name).read_text(), os.listdir(tmp_path)) == ("mine", [name])
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.parquet"])
+def test_a_file_that_may_not_grow(tmp_path, small_files, name):
+    many = pd.DataFrame({"t": [f"{i * 7919 % 100_003} {i}" for i in range(20_000)]})
+    with pytest.raises(DataUnavailable, match="was not written: File too large"), TableWriter(tmp_path / name) as w:
+        w.write(many)
+    assert os.listdir(tmp_path) == []
+
+
+def test_other_endings_are_refused_and_errors_about_other_files_are_not_ours(tmp_path):
+    for name in ("a.ods", "a", "a.parquet.gz", "a.xlsx.gz"):
+        with pytest.raises(InvalidParameter, match=r"is written to \.csv, \.tsv, \.parquet or \.xlsx, text also"):
+            TableWriter(tmp_path / name)
+    with pytest.raises(FileNotFoundError), atomic_file(tmp_path / "a"):
+        (tmp_path / "another").read_bytes()
+
+
+def test_formulas_are_neutralised_on_request(tmp_path):
+    harmless = ["a", "-5", "+3.5e2", "a=b", "", None, " =1"]
+    harmful = ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "=HYPERLINK(1)"]
+    frame = pd.DataFrame({"id": pd.Series(harmless + harmful, dtype=object), "=p": [-0.5] * 14})
+    frame["kind"] = pd.Series(["=x", "y"] * 7, dtype="category")
+    for is_safe in (False, True):
+        with TableWriter(tmp_path / "a.csv", safe_csv=is_safe) as writer:
+            writer.write(frame[:7])
+            writer.write(frame[7:])
+        found = pd.read_csv(tmp_path / "a.csv", dtype=str, keep_default_na=False, lineterminator="\n")
+        mark = "'" if is_safe else ""
+        assert found["id"].tolist() == [*("" if one is None else one for one in harmless), *(mark + x for x in harmful)]
+        assert found.columns.tolist() == ["id", f"{mark}=p", "kind"]
+        assert found[f"{mark}=p"].tolist() == ["-0.5"] * 14
+        assert found["kind"].tolist() == [f"{mark}=x", "y"] * 7
+    with pytest.raises(InvalidParameter, match="has no formulas"):
+        TableWriter(tmp_path / "a.parquet", safe_csv=True)

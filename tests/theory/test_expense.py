@@ -12,12 +12,6 @@ from crcen.theory.expense import expense_steps, expense_table, outside_chance, p
 from crcen.theory.price import Alpha, Budget, CostRatio, Lam, Price
 
 
-def test_the_abalone_example():
-    (step,) = expense_table([CostRatio(4), CostRatio(8)], fn=[32, 13], fp=[158, 263])
-    assert (step.delta_fp, step.catches, round(step.expense, 3)) == (105, 19, 5.526)
-    assert (step.bracket_low, step.bracket_high, step.verdict, step.reason) == (4, 8, "inside", "")
-
-
 def expected_counts(p, mass, price):
     """Misses and false alarms of the right decision at a price, for posterior p on atoms of a known mass."""
     called = p > 1 / (1 + price)

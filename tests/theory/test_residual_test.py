@@ -160,10 +160,8 @@ def test_one_sum_is_tested_by_students_t(degrees):
 
 def test_several_sums_are_tested_by_snedecors_f_and_the_lower_limit_is_kept():
     sums, variance, slope = np.array([3.0, -2.0]), np.eye(2), np.array([[1.0, 0.0, -1.0], [0.0, 1.0, -1.0]])
-    least = 0.5 * (np.eye(3) - 1 / 3)
-    nothing, some, only = (
-        TrainingError(a, 5.0, b) for a, b in ((0 * least, 0 * least), (0 * least, least), (least, 0 * least))
-    )
+    least, none = 0.5 * (np.eye(3) - 1 / 3), np.zeros((3, 3))
+    nothing, some, only = (TrainingError(a, 5.0, b) for a, b in ((none, none), (none, least), (least, none)))
     whole = variance + slope @ least @ slope.T
     statistic = sums @ np.linalg.solve(whole, sums)
     assert some.test(sums, variance, slope)[0] == pytest.approx(statistic)
@@ -447,8 +445,7 @@ def test_peak_and_estimates_are_those_of_the_likelihood():
     found = peak(likelihood)
     assert found[0] == pytest.approx(0.4, abs=4 * found[1])
     mean, deviation = DriftProcess().estimate(likelihood)
-    assert mean == pytest.approx(found[0], abs=0.02)
-    assert deviation == pytest.approx(found[1], rel=0.3)
+    assert (mean, deviation) == (pytest.approx(found[0], abs=0.02), pytest.approx(found[1], rel=0.3))
     own = DriftProcess(spread=0.1).model_uncertainty(likelihood)
     narrow = 1 / math.sqrt(1 / found[1] ** 2 + 1 / 0.1**2)
     assert own[0] == pytest.approx(found[0] * (narrow / found[1]) ** 2, abs=0.02)

@@ -1,6 +1,10 @@
-"""stationarity: every cause is planted once, and once it is not there and is not accused."""
+"""ClassWeightedLoss and NaturalLogits against sums by hand; stationarity finds every cause and accuses no other."""
 
 import copy
+import json
+import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -9,9 +13,12 @@ from labelled_rows import rows
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
+import crcen
 from crcen import CostRatio, balance_shift
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.torch import ClassWeightedLoss, balance_, stationarity
+from crcen.theory.price import Price
+from crcen.torch import ClassWeightedLoss, NaturalLogits, balance_, stationarity
+from crcen.torch.balance import logit_columns
 
 WEIGHTS = [1.0, 5.0]
 DOUBLE = torch.float64
@@ -256,3 +263,236 @@ def test_rows_and_biases_that_do_not_exist_are_rejected():
             stationarity(net, given, WEIGHTS, bias=bias)
     with pytest.raises(InvalidParameter, match="loss must be callable"):
         stationarity(net, [(x, y)], WEIGHTS, loss=5)
+
+
+from_torch, two = ClassWeightedLoss.from_torch, ClassWeightedLoss([1.0, 2.0])
+
+
+def logit_rows(n=23, n_classes=3, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(n, n_classes, generator=generator, dtype=torch.float64) * 3
+    y = torch.arange(n) % n_classes
+    return logits, y
+
+
+def by_hand(logits, y, weights):
+    """Mean over rows of −w_y log softmax_y, row by row in plain Python."""
+    total = 0.0
+    for row, k in zip(logits.tolist(), y.tolist(), strict=True):
+        total -= weights[k] * (row[k] - math.log(sum(math.exp(v) for v in row)))
+    return total / len(y)
+
+
+def test_of_k_classes_it_is_the_weighted_sum_over_rows_that_are_not_ignored():
+    logits, y = logit_rows()
+    some = torch.where(torch.arange(len(y)) % 4 == 1, -100, y)
+    expected = [by_hand(logits[own], y[own], [0.5, 2.0, 7.0]) for own in (y >= 0, some >= 0)]
+    for weights in ([0.5, 2.0, 7.0], {2: 7.0, 0: 0.5, 1: 2.0}):
+        loss = ClassWeightedLoss(weights)
+        assert [float(loss(logits, target)) for target in (y, some)] == pytest.approx(expected, rel=1e-12)
+        assert float(loss(logits[:0], y[:0])) == 0.0
+
+
+@pytest.mark.parametrize("form", [lambda t: t, lambda t: t[:, None]], ids=["flat", "column"])
+@pytest.mark.parametrize("kind", [torch.int64, torch.float32, torch.bool, torch.uint8])
+def test_one_logit_takes_targets_of_every_kind(form, kind):
+    logits, y = logit_rows(n_classes=2)
+    margin = logits[:, 1] - logits[:, 0]
+    loss = ClassWeightedLoss([1.0, 5.0])
+    expected = by_hand(logits, y, [1.0, 5.0])
+    assert float(loss(form(margin), form(y.to(kind)))) == pytest.approx(expected, rel=1e-12)
+    assert float(loss(logits, y)) == pytest.approx(expected, rel=1e-12)
+    assert float(loss(logits, y.double())) == pytest.approx(expected, rel=1e-12)
+
+
+def test_soft_labels_are_rows_in_parts():
+    logits, _ = logit_rows(n=4)
+    shares = torch.tensor([[1.0, 0, 0], [0.25, 0.75, 0], [0.2, 0.3, 0.5], [0, 0, 1.0]], dtype=torch.float64)
+    weights = [1.0, 3.0, 8.0]
+    parts = sum(
+        float(shares[i, k]) * by_hand(logits[i : i + 1], torch.tensor([k]), weights) for i, k in np.ndindex(4, 3)
+    )
+    assert float(ClassWeightedLoss(weights)(logits, shares)) == pytest.approx(parts / 4, rel=1e-12)
+    margin, soft = logits[:, 1] - logits[:, 0], torch.tensor([0.1, 1.0, 0.0, 0.6], dtype=torch.float64)
+    expected = -(4 * soft * torch.sigmoid(margin).log() + (1 - soft) * torch.sigmoid(-margin).log()).mean()
+    assert float(ClassWeightedLoss([1.0, 4.0])(margin, soft)) == pytest.approx(float(expected), rel=1e-12)
+
+
+def test_its_gradient_is_that_of_the_key_equation():
+    logits, y = logit_rows()
+    weights = torch.tensor([0.5, 2.0, 7.0], dtype=torch.float64)
+    logits.requires_grad_()
+    ClassWeightedLoss(weights)(logits, y).backward()
+    expected = weights[y][:, None] * (torch.softmax(logits.detach(), 1) - nn.functional.one_hot(y, 3)) / len(y)
+    assert torch.allclose(logits.grad, expected, rtol=1e-12, atol=1e-15)
+    margin = torch.tensor([2.0, -1.0, 800.0, -800.0], dtype=torch.float64, requires_grad=True)
+    target = torch.tensor([0, 1, 1, 0])
+    assert torch.autograd.gradcheck(lambda m: ClassWeightedLoss([1.0, 9.0])(m, target), margin)
+    far = torch.tensor([1e4, -1e4], requires_grad=True)
+    ClassWeightedLoss([1.0, 9.0])(far, torch.tensor([0, 1])).backward()
+    assert far.grad.tolist() == [0.5, -4.5]
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 22, 23])
+def test_batches_of_any_size_add_up_to_all_rows(size):
+    logits, y = logit_rows()
+    loss = ClassWeightedLoss("balanced", counts=torch.bincount(y))
+    whole = float(loss(logits, y))
+    batches = list(zip(logits.split(size), y.split(size), strict=True))
+    assert sum(float(loss(a, b)) * len(b) for a, b in batches) / len(y) == pytest.approx(whole, rel=1e-12)
+    assert sum(float(loss(a, b, num_items_in_batch=len(y))) for a, b in batches) == pytest.approx(whole, rel=1e-12)
+    if size in (2, 5):  # and torch's does not
+        trap = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 3.0, 30.0], dtype=torch.float64))
+        mean = sum(float(trap(a, b)) * len(b) for a, b in batches) / len(y)
+        assert abs(mean / float(trap(logits, y)) - 1) > 0.01
+
+
+def test_weights_of_torchs_losses_travel_with_the_module():
+    logits, y = logit_rows()
+    weights = torch.tensor([0.5, 2.0, 7.0])
+    loss = from_torch(nn.CrossEntropyLoss(weight=weights))
+    summed = nn.CrossEntropyLoss(weight=weights.double(), reduction="sum")(logits, y)
+    assert float(loss(logits, y)) == pytest.approx(float(summed) / len(y), rel=1e-12)
+    margin, target = logits[:, 0], (y == 1).double()
+    binary = nn.BCEWithLogitsLoss(pos_weight=torch.tensor(6.0))
+    found = float(from_torch(binary)(margin, target))
+    assert found == pytest.approx(float(binary(margin, target)), rel=1e-12)
+    assert from_torch(nn.BCEWithLogitsLoss()).class_weights.tolist() == [1.0, 1.0]
+    other = ClassWeightedLoss(None, [1, 1, 1])
+    other.load_state_dict(loss.state_dict())
+    assert repr(other) == repr(copy.deepcopy(loss)) == "ClassWeightedLoss([0.5, 2.0, 7.0])"
+    assert other(logits.half(), y).dtype == torch.float32
+
+
+def test_a_price_whose_first_class_is_positive_has_the_same_weights_everywhere():
+    (x, y), price = rows(), Price([0.8, 0.2], [10, 90], None, 0)
+    assert ClassWeightedLoss(price).class_weights.tolist() == pytest.approx([3.08, 0.77], abs=0.01)
+    nets = [nn.Linear(6, n) for n in (1, 1, 2, 2)]
+    for one, same in (nets[:2], nets[2:]):
+        same.load_state_dict(one.state_dict())
+        lams = [balance_(m, [(x, y)], w).weighting.lam for m, w in ((one, price), (same, [4.0, 1.0]))]
+        assert (torch.allclose(one.bias, same.bias), lams) == (True, pytest.approx([0.2, 0.2]))
+
+
+@pytest.mark.parametrize(
+    ("weighting", "counts", "expected"),
+    [
+        (crcen.Lam(0.9), None, [0.2, 1.8]),
+        (crcen.CostRatio(9), [50, 50], [0.2, 1.8]),
+        ("balanced", [90, 10], [100 / 180, 5.0]),
+        (crcen.Alpha(1), [90, 10], [100 / 180, 5.0]),
+        ("balanced", [60, 30, 10], [100 / 180, 100 / 90, 100 / 30]),
+        (None, None, [1.0, 1.0]),
+        (None, [3, 4, 5], [1.0, 1.0, 1.0]),
+        (crcen.CostMatrix([[0, 1, 1], [4, 0, 4], [9, 9, 0]]), None, [1.0, 4.0, 9.0]),
+    ],
+)
+def test_weights_of_every_weighting(weighting, counts, expected):
+    found = ClassWeightedLoss(weighting, counts).class_weights.numpy()
+    assert np.allclose(found / found[0], np.array(expected) / expected[0], rtol=1e-6)
+    if counts is not None or isinstance(weighting, crcen.Lam):  # classes of equal size without counts
+        sizes = counts or [1, 1]
+        assert found @ sizes == pytest.approx(sum(sizes), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: ClassWeightedLoss("balanced"), "needs the rows of each class"),
+        (lambda: ClassWeightedLoss(crcen.Lam(0.9), [1, 2, 3]), "price for two classes"),
+        (lambda: ClassWeightedLoss([1.0, -2.0]), "above 0"),
+        (lambda: ClassWeightedLoss(nn.CrossEntropyLoss()), "from_torch"),
+        (lambda: ClassWeightedLoss(crcen.CostMatrix([[0, 1, 2], [4, 0, 5], [9, 1, 0]])), "not class weights"),
+        (lambda: two(torch.zeros(4, 3), torch.zeros(4).long()), "logits for 2 classes"),
+        (lambda: two(torch.zeros(4), torch.zeros(3).long()), "each of 4 rows"),
+        (lambda: two(torch.zeros(4), torch.tensor([1, 2, 1, 2])), "between 0 and 1: got 1 to 2"),
+        (lambda: two(torch.zeros(4), torch.tensor([1.0, 2.0, 1.0, 2.0])), "between 0 and 1: got 1 to 2"),
+        (lambda: two(torch.zeros(4, 2, 5), torch.zeros(4).long()), "logits for 2 classes"),
+        (lambda: ClassWeightedLoss([1.0, 2.0, 3.0])(torch.zeros(4, 3), torch.zeros(4)), r"target\.long"),
+        *(
+            (lambda loss=loss: from_torch(loss), f"from_torch takes .* got {type(loss).__name__}")
+            for loss in (
+                nn.MSELoss(),
+                nn.CrossEntropyLoss(),
+                nn.CrossEntropyLoss(weight=torch.ones(3), reduction="sum"),
+                nn.CrossEntropyLoss(weight=torch.ones(3), label_smoothing=0.1),
+                nn.BCEWithLogitsLoss(pos_weight=torch.ones(4)),
+                nn.BCEWithLogitsLoss(weight=torch.ones(4)),
+            )
+        ),
+    ],
+)
+def test_weightings_losses_and_batches_that_cannot_be_used_are_rejected(call, sentence):
+    with pytest.raises((InvalidInput, InvalidParameter), match=sentence):
+        call()
+
+
+def test_torch_is_loaded_with_crcen_torch_alone():
+    code = (
+        "import json, sys, crcen; before = 'torch' in sys.modules or 'crcen.torch' in sys.modules; "
+        "import crcen.torch; import torch; ok = torch.tensor and crcen.torch.ClassWeightedLoss; "
+        "print(json.dumps([before, 'sklearn' in sys.modules, bool(ok)]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [False, False, True]
+
+
+@pytest.mark.parametrize(("columns", "is_flat"), [(1, False), (1, True), (2, False), (3, False)])
+def test_its_softmax_is_the_posterior(columns, is_flat):
+    x, _ = rows(200, 4, dtype=torch.float64)
+    net = nn.Linear(4, columns).double()
+    net = nn.Sequential(net, nn.Flatten(0)) if is_flat else net
+    weights = np.array([1.0, 4.0, 20.0])[: max(columns, 2)]
+    natural = NaturalLogits(net, weights)
+    assert natural(x).shape == net(x).shape
+    q, p = (logit_columns(module(x)).softmax(1).detach().numpy() for module in (net, natural))
+    assert np.allclose(p, (q / weights) / (q / weights).sum(1, keepdims=True), rtol=1e-12)
+    with pytest.raises(InvalidInput, match=f"{columns} logits per row: got weights for 4"):
+        NaturalLogits(net, [1.0, 2.0, 3.0, 4.0])(x)
+
+
+def loaded(natural, x, folder):
+    weights = len(natural.class_weights)
+    other = NaturalLogits(copy.deepcopy(natural.module), None, counts=[1] * weights)
+    other.load_state_dict(natural.state_dict())
+    return other(x)
+
+
+def scripted(natural, x, folder):
+    program = torch.jit.script(natural)
+    assert list(program.state_dict()) == list(natural.state_dict())
+    torch.jit.save(program, str(folder / "net.pt"))
+    return torch.jit.load(str(folder / "net.pt"))(x)
+
+
+def by_onnx(natural, x, folder):
+    pytest.importorskip("onnxscript")
+    runtime = pytest.importorskip("onnxruntime")
+    torch.onnx.export(natural, (x,), str(folder / "net.onnx"), dynamo=True, verbose=False)
+    session = runtime.InferenceSession(str(folder / "net.onnx"), providers=["CPUExecutionProvider"])
+    return torch.from_numpy(session.run(None, {session.get_inputs()[0].name: x.numpy()})[0])
+
+
+PROGRAMS = {
+    "loaded": loaded,
+    "exported": lambda natural, x, folder: torch.export.export(natural, (x,)).module()(x),
+    "traced": lambda natural, x, folder: torch.jit.trace(natural, x)(x),
+    "scripted": scripted,
+    "compiled": lambda natural, x, folder: torch.compile(natural, backend="aot_eager", fullgraph=True)(x),
+    "onnx": by_onnx,
+}
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch, about its own programs
+@pytest.mark.parametrize("columns", [1, 3])
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_programs_answer_as_the_module_does(program, columns, tmp_path):
+    x, y = rows(200, 4, max(columns, 2))
+    loss = ClassWeightedLoss([1.0, 9.0, 20.0][: max(columns, 2)])
+    natural = NaturalLogits(nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, columns, bias=False)), loss)
+    balance_(natural, [(x, y)], loss)
+    assert float(natural.shift.abs().max()) > 0.1
+    torch.testing.assert_close(program(natural.eval(), x[:7], tmp_path), natural(x[:7]), rtol=0, atol=1e-5)
+    whole = torch.compile(lambda a, b: loss(natural(a), b), backend="aot_eager", fullgraph=True)
+    assert whole(x, y).item() == pytest.approx(loss(natural(x), y).item(), rel=1e-5)

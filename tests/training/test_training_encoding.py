@@ -22,10 +22,8 @@ def mixed_columns(n=N, has_gaps=False):
     With gaps, a quarter of the first four is missing and the last is normal; without, the last is constant.
     """
     rng = np.random.default_rng(0)
-    last = rng.normal(size=n) if has_gaps else np.full(n, 7.0)
-    X = np.column_stack(
-        [rng.normal(5, 2, n), rng.exponential(1, n), rng.integers(0, 3, n), rng.integers(0, 2, n), last]
-    )
+    end = rng.normal(size=n) if has_gaps else np.full(n, 7.0)
+    X = np.column_stack([rng.normal(5, 2, n), rng.exponential(1, n), rng.integers(0, 3, n), rng.integers(0, 2, n), end])
     y = (X[:, 1] > 1.5) & (rng.random(n) < 0.8)
     if has_gaps:
         X[:, :4][rng.random((n, 4)) < 0.25] = np.nan
@@ -321,9 +319,7 @@ def test_networks_on_a_gpu_equal_those_on_a_cpu(weights):
         binary_job(0.5, hidden=(8, 4), encoding=kind, column_scales=True, max_epochs=3)
         for kind in ("standard", "steps")
     ]
-    for here, there in zip(
-        *(train(X, y, jobs, sample_weight=rows, device=device) for device in ("cpu", "cuda")), strict=True
-    ):
+    for here, there in zip(*(train(X, y, jobs, sample_weight=rows, device=d) for d in ("cpu", "cuda")), strict=True):
         for name in ("mean", "scale", "low", "high"):
             parts = [getattr(one.network.encoding, name) for one in (here, there)]
             np.testing.assert_allclose(*parts, rtol=1e-12)

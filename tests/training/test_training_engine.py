@@ -1,28 +1,20 @@
 """Recipes, and the engine: what it refuses, the status of its networks, and stacks within a bound of memory."""
 
-import itertools
 from dataclasses import FrozenInstanceError, replace
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
 import torch
-from training_reference import (
-    assert_same_result,
-    binary_job,
-    data_gradients,
-    little_memory,
-    plain_logits,
-    plain_loss,
-    plain_residual,
-    row_weights,
-)
+import training_reference
+from training_reference import assert_same_result, binary_job, little_memory, plain_logits
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.training import engine
 from crcen.training.engine import plan, train
 from crcen.training.jobs import Status, TrainingJob
 from crcen.training.recipe import Recipe
-from example_rows import rare_rows
+from example_rows import plain_residual, rare_rows, row_weights
 
 X, Y = rare_rows(80, shift=1.0)
 FAST = {"max_epochs": 4, "hidden": (4,), "batch_size": 20}
@@ -38,8 +30,7 @@ def test_values_come_out_plain():
     assert Recipe(hidden=5).hidden == (5,)
     with pytest.raises(FrozenInstanceError):
         recipe.l2 = 1.0
-    assert recipe == replace(recipe)
-    assert hash(recipe) == hash(replace(recipe))
+    assert (recipe, hash(recipe)) == (replace(recipe), hash(replace(recipe)))
 
 
 @pytest.mark.parametrize(
@@ -100,8 +91,7 @@ def test_batches_grow_with_the_rows_and_the_rate_by_the_root(given, n_rows, batc
     assert settled.learning_rate == pytest.approx(0.02 * (batch / 128) ** 0.5)
     assert settled.settled(n_rows) == settled
     race = settled.on_fewer_rows(4.0)  # takes steps as few rows have them
-    assert (race.batch_size, race.l2) == (128, 4e-4)
-    assert race.learning_rate == pytest.approx(0.02)
+    assert (race.batch_size, race.l2, race.learning_rate) == (128, 4e-4, pytest.approx(0.02))
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
@@ -134,11 +124,13 @@ def test_a_convex_problem_converges_to_the_tolerance(tol):
     for lam, result in zip(lams, results, strict=True):
         assert result.status is Status.CONVERGED
         assert result.n_iter == len(result.loss_curve) < 200
-        weight_grads, bias_grads = data_gradients(result.network, X, Y, row_weights(Y, lam))
+        weight_grads, bias_grads = training_reference.data_gradients(result.network, X, Y, row_weights(Y, lam))
         gradient = np.concatenate([(weight_grads[0] + 0.01 * result.network.weights[0])[:, 0], bias_grads[0]])
         assert np.abs(gradient).max() <= tol * (1 + 1e-6)
         assert (np.diff(result.loss_curve) <= 1e-12).all()
-        objective = plain_loss("cross_entropy", Y, plain_logits(result.network, X), row_weights(Y, lam))
+        objective = training_reference.plain_loss(
+            "cross_entropy", Y, plain_logits(result.network, X), row_weights(Y, lam)
+        )
         objective += 0.005 * (result.network.weights[0] ** 2).sum()
         assert result.loss_curve[-1] == pytest.approx(objective, rel=1e-10)
 
@@ -202,7 +194,7 @@ def test_progress_rises_to_one(is_tight):
     train(X, Y, jobs, device="cpu", memory_bytes=memory, progress=shares.append)
     assert len(shares) > len(jobs)
     assert shares[0] > 0
-    assert all(b >= a for a, b in itertools.pairwise(shares))
+    assert all(b >= a for a, b in pairwise(shares))
     assert shares[-1] == 1.0
     assert max(shares) <= 1.0
 
@@ -216,15 +208,13 @@ def test_a_bound_that_one_network_exceeds_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("moved", "weight", "tolerance"), [(0.0, 1e-45, 1e-4), (0.0, 1e39, 1e-4), (1e9, 1.0, 1e-2)], ids=str
+    ("moved", "weight", "rtol"), [(0.0, 1e-45, 1e-4), (0.0, 1e39, 1e-4), (1e9, 1.0, 1e-2)], ids=str
 )
-def test_only_ratios_of_sample_weights_count_and_columns_far_from_zero_keep_their_digits(moved, weight, tolerance):
+def test_only_ratios_of_sample_weights_count_and_columns_far_from_zero_keep_their_digits(moved, weight, rtol):
     job = binary_job(0.7, max_epochs=8, batch_size=20)
     (plain,) = train(X, Y, [job], device="cpu")
     (other,) = train(X + moved, Y, [job], sample_weight=np.full(len(Y), weight), device="cpu")
-    np.testing.assert_allclose(
-        other.network.logits(X + moved), plain.network.logits(X), rtol=tolerance, atol=tolerance / 10
-    )
+    np.testing.assert_allclose(other.network.logits(X + moved), plain.network.logits(X), rtol=rtol, atol=rtol / 10)
 
 
 # -- stacks within a bound of memory -----------------------------------------------------------------------------------
@@ -246,9 +236,7 @@ FOLDS = [np.flatnonzero(np.arange(N) % 4 != fold) for fold in range(4)]
 def grid(**common):
     return [
         binary_job(lam, l2=l2, hidden=hidden, seed=seed, rows=rows, **common)
-        for lam, l2, hidden, (seed, rows) in itertools.product(
-            (0.1, 0.9), (1e-4, 1e-2), ((4,), (8,), (6, 3)), enumerate(FOLDS)
-        )
+        for lam, l2, hidden, (seed, rows) in product((0.1, 0.9), (1e-4, 1e-2), ((4,), (8,), (6, 3)), enumerate(FOLDS))
     ]
 
 

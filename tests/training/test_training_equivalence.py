@@ -7,13 +7,13 @@ import pytest
 import torch
 from scipy.special import log_softmax, softmax
 from sklearn.linear_model import LogisticRegression
-from training_reference import adam_by_torch, assert_same_result, binary_job, flat, little_memory, row_weights
+from training_reference import adam_by_torch, assert_same_result, binary_job, flat, little_memory
 
 from crcen import CRCENClassifier, Inputs, stationarity
 from crcen.training.engine import gradients_of, train
 from crcen.training.jobs import Status, TrainingJob
 from crcen.training.network import NetworkGroup
-from example_rows import WEIGHTS, gaussian_classes, rare_rows
+from example_rows import WEIGHTS, gaussian_classes, rare_rows, row_weights
 from grouped_settings import grouped
 
 X, Y = rare_rows(96, shift=1.0)
@@ -147,11 +147,9 @@ def test_one_against_all_is_a_binary_network_for_each_class():
 def test_several_outputs_are_stationary_where_lbfgs_ends_and_the_solve_moves_biases():
     settings = {"hidden": (4,), "activation": "tanh", "solver": "lbfgs", "l2": 0.05, "tol": 1e-7, "max_epochs": 1500}
     plain, solved = (fit_classes(balance=balance, **settings) for balance in (False, True))
-    gradients = gradients_of(
-        NetworkGroup.of([plain.network]), ROWS, CLASSES, S * WEIGHTS[CLASSES], "cross_entropy", 0.05
-    )
+    found = gradients_of(NetworkGroup.of([plain.network]), ROWS, CLASSES, S * WEIGHTS[CLASSES], "cross_entropy", 0.05)
     assert plain.status is Status.CONVERGED
-    assert max(np.abs(part).max() for layer in gradients for part in layer) <= 1e-6
+    assert max(np.abs(part).max() for layer in found for part in layer) <= 1e-6
     assert not plain.shift.any()
     assert solved.shift.any()
     np.testing.assert_allclose(plain.network.logits(ROWS) + solved.shift, solved.network.logits(ROWS), atol=1e-12)
@@ -207,11 +205,9 @@ def test_columns_of_no_use_are_left_out(hidden):
 
 
 def test_columns_that_are_left_out_are_stationary_and_partial_fit_goes_on_without_scales():
-    def scaled(max_epochs, l2):
+    def scaled(epochs, l2):
         how = {"solver": "adam", "batch_size": 96, "encoding": "standard", "column_scales": True, "n_members": 1}
-        return CRCENClassifier(None, **grouped(hidden=(4,), max_epochs=max_epochs, l2=l2, random_state=0, **how)).fit(
-            X, Y
-        )
+        return CRCENClassifier(None, **grouped(hidden=(4,), max_epochs=epochs, l2=l2, random_state=0, **how)).fit(X, Y)
 
     model = scaled(1500, 0.3)
     assert np.linalg.norm(model.coefs_[0][0], axis=1).max() < 1e-6  # the penalty leaves nothing

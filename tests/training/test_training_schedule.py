@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from training_reference import binary_job, flat, plain_logits, plain_loss, row_weights
+from training_reference import binary_job, flat, plain_logits, plain_loss
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.training.engine import Trainer, train
@@ -14,7 +14,7 @@ from crcen.training.jobs import Status, TrainingState
 from crcen.training.network import ENCODINGS, raw
 from crcen.training.recipe import n_batches
 from crcen.training.rows import RowFeed, TrainingData
-from example_rows import rare_rows
+from example_rows import rare_rows, row_weights
 
 # -- batches -----------------------------------------------------------------------------------------------------------
 
@@ -31,9 +31,7 @@ def test_an_epoch_holds_every_row_once_and_spreads_classes(batch_size, n_classes
     def orders(epoch):
         found = [[], [], []]
         index = feed.epoch_index([7, 7, 5], epoch, batch_size)
-        assert (
-            index.shape[2] == n_batches(len(pool), batch_size) == int(np.ceil(len(pool) / min(batch_size, len(pool))))
-        )
+        assert index.shape[2] == n_batches(len(pool), batch_size) == -(-len(pool) // min(batch_size, len(pool)))
         for x, y, weight in feed.batches(index):
             assert (x[..., -1] == 1).all()
             for group, own in enumerate(found):
@@ -191,8 +189,7 @@ def test_a_recorded_network_is_not_stopped_early():
     job = replace(RECORDED, hidden=(32,), l2=0.0, max_epochs=40)
     watched, result = (train(X, noise, [replace(job, record_every=every)], device="cpu")[0] for every in (0, 1))
     assert watched.status is Status.EARLY_STOPPED
-    assert watched.recorded_epochs == ()
-    assert watched.val_logits.size == 0
+    assert (watched.recorded_epochs, watched.val_logits.size) == ((), 0)
     assert result.status is Status.COMPLETED
     assert result.n_iter == len(result.recorded_epochs) == 40
     assert result.val_loss_curve.size == 0
@@ -278,9 +275,7 @@ STACKS = {
     ],
     "uneven folds": [replace(JOB, rows=fold, hidden=hidden) for fold in FOLDS[:2] for hidden in ((4,), (6,))],
     "rows of a pool": [replace(JOB, rows=fold, hidden=hidden) for fold in FOLDS for hidden in ((4,), (3, 2))],
-    "column scales": [
-        replace(JOB, column_scales=True, hidden=hidden, encoding="steps") for hidden in ((7,), (3,), (4, 4))
-    ],
+    "column scales": [replace(JOB, column_scales=True, hidden=h, encoding="steps") for h in ((7,), (3,), (4, 4))],
     "four classes": [replace(JOB, class_weights=(1, 2, 3, 4), hidden=hidden) for hidden in ((6,), (4, 3))],
     "two shuffles": [replace(JOB, shuffle_seed=seed) for seed in (3, 4)],
     "unchanged inputs": [replace(JOB, rows=fold, standardize=False) for fold in FOLDS],

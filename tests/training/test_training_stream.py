@@ -1,6 +1,5 @@
 """The loop over batches: against torch's own Adam and autograd, against itself restored, and with several workers."""
 
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -12,6 +11,7 @@ from crcen.training import stream
 from crcen.training.network import NetworkGroup, column_layout, fit_encoding
 from crcen.training.recipe import Recipe
 from crcen.training.stream import Batch, StreamShape, StreamTrainer, cut_evenly, encoded_rows, spread_order
+from processes import ThreadedSum
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(97, 3)) * [1.0, 5.0, 0.1] + [0.0, 100.0, 1.0]
@@ -112,29 +112,11 @@ def test_a_restored_trainer_goes_on_bit_by_bit():
 
 def test_without_an_end_the_rate_falls_as_one_over_the_root_of_rows():
     endless = shape(total_rows=0, batch_size=10, learning_rate=0.5)
-    assert endless.rate(0, 10) == 0.5
-    assert endless.rate(30_000, 10) == pytest.approx(0.25)
-
-
-class _Workers:
-    """An all-reduce between threads: adds up in the order of ranks, as a process group does."""
-
-    def __init__(self, count):
-        self.barrier, self.slots = threading.Barrier(count), [None] * count
-
-    def of(self, rank):
-        def all_reduce(tensor):
-            self.slots[rank] = tensor.clone()
-            self.barrier.wait(30)
-            total = torch.stack(self.slots).sum(0)
-            self.barrier.wait(30)
-            tensor.copy_(total)
-
-        return all_reduce
+    assert (endless.rate(0, 10), endless.rate(30_000, 10)) == (0.5, pytest.approx(0.25))
 
 
 def test_workers_with_uneven_shards_stay_equal_and_lose_no_row():
-    group = _Workers(3)
+    group = ThreadedSum(3)
     shards = [slice(0, 40), slice(40, 45), slice(45, 97)]
     made = [trainer(shape(), group.of(rank)) for rank in range(3)]
     losses = [None] * 3
@@ -165,10 +147,3 @@ def test_spread_order_is_a_permutation_with_the_positives_apart():
     order = spread_order(y, np.random.default_rng(1))
     np.testing.assert_array_equal(np.sort(order), np.arange(1000))
     assert [int(y[order[i : i + 100]].sum()) for i in range(0, 1000, 100)] == [1] * 10
-
-
-@pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 97])
-def test_cut_evenly_covers_every_row_once(n):
-    parts = cut_evenly(n, 16)
-    assert [i for part in parts for i in range(n)[part]] == list(range(n))
-    assert all(part.stop - part.start <= 16 for part in parts)

@@ -7,7 +7,6 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-from scipy.special import expit
 
 from crcen.training.engine import Trainer, plan, shared_bytes, stack_bytes
 from crcen.training.jobs import TrainingJob
@@ -71,22 +70,10 @@ def torch_logits(x, weights, biases, activation):
     return (x @ weights[-1] + biases[-1])[:, 0]
 
 
-def row_weights(y, lam, sample_weight=None):
-    s = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
-    return s * np.where(np.asarray(y) == 1, lam, 1.0 - lam)
-
-
 def plain_logits(network, X):
     z = (np.asarray(X, dtype=float) - network.encoding.mean) / network.encoding.scale
     parameters = ([torch.from_numpy(part) for part in side] for side in (network.weights, network.biases))
     return torch_logits(torch.from_numpy(z), *parameters, network.activation).numpy()
-
-
-def plain_residual(y, logits, weights):
-    """|Σ w (y − q)| / Σ w; 1 − q as σ(−o), which keeps its digits."""
-    y = np.asarray(y) == 1
-    error = np.where(y, expit(-logits), -expit(logits))
-    return abs(np.sum(weights * error)) / np.sum(weights)
 
 
 def plain_loss(loss, y, logits, weights):
