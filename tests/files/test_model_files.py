@@ -232,11 +232,7 @@ def test_another_format_and_other_files_are_refused(saved):
             with pytest.raises(DataUnavailable, match=f"has format {number}, this crcen reads format 8; {advice}"):
                 read(saved)
     saved.write_bytes(pickle.dumps({}))
-    for path, words in (
-        (saved, "is no model that crcen saved"),
-        (saved.parent, "Is a directory"),
-        ("b", "is not there"),
-    ):
+    for path, words in ((saved, "no model that crcen saved"), (saved.parent, "Is a directory"), ("b", "is not there")):
         with pytest.raises((InvalidInput, DataUnavailable), match=words):
             load(path)
 

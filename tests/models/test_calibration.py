@@ -181,12 +181,8 @@ def test_a_search_maps_its_own_out_of_fold_logits_and_then_solves_for_the_bias(r
     """The slope or corners of the map stay; what it adds is the root of the key equation at the price, by hand."""
     X, y = rare_rows(150)
     plain, mapped, solved = (
-        papers_training.CRCENClassifierCV(crcen.Budget(3), **calibration, **SEARCH).fit(X, y)
-        for calibration in (
-            {"balance": False},
-            {"balance": False, "probability": kind},
-            {"balance": "oof", "probability": kind},
-        )
+        papers_training.CRCENClassifierCV(crcen.Budget(3), **own, **SEARCH).fit(X, y)
+        for own in ({"balance": False}, {"balance": False, "probability": kind}, {"probability": kind})
     )
     logits = plain.oof_decision_function_ - plain.weighting_.logit_shift
     np.testing.assert_allclose(mapped.probability_map_, fit_map(kind, y == 1, logits, np.ones(len(y))))

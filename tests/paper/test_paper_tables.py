@@ -280,12 +280,8 @@ def test_published_numbers_are_the_papers(paper_tex):
             assert published("table1", name, weight, "lhs") == cell
     assert [line[0] for line in second[1:]] == list(SETS)
     for label, n_samples, n_features, ratio in second[1:]:
-        given = (
-            ("n_samples", "count", n_samples),
-            ("n_features", "count", n_features),
-            ("imbalance_ratio", "ratio", ratio),
-        )
-        for name, metric, value in given:
+        for name, value in (("n_samples", n_samples), ("n_features", n_features), ("imbalance_ratio", ratio)):
+            metric = "ratio" if value is ratio else "count"
             assert published("table2", SETS[label], name, metric) == (float(value), None)
     columns = list(zip([SETS[name] for name in head[1:] for _ in (0, 1)], metrics[1:], strict=True))
     assert [line[0] for line in third] == list(LABELS)

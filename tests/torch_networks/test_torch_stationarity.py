@@ -309,9 +309,7 @@ def test_soft_labels_are_rows_in_parts():
     logits, _ = logit_rows(n=4)
     shares = torch.tensor([[1.0, 0, 0], [0.25, 0.75, 0], [0.2, 0.3, 0.5], [0, 0, 1.0]], dtype=torch.float64)
     weights = [1.0, 3.0, 8.0]
-    parts = sum(
-        float(shares[i, k]) * by_hand(logits[i : i + 1], torch.tensor([k]), weights) for i, k in np.ndindex(4, 3)
-    )
+    parts = sum(float(shares[i, k]) * by_hand(logits[[i]], torch.tensor([k]), weights) for i, k in np.ndindex(4, 3))
     assert float(ClassWeightedLoss(weights)(logits, shares)) == pytest.approx(parts / 4, rel=1e-12)
     margin, soft = logits[:, 1] - logits[:, 0], torch.tensor([0.1, 1.0, 0.0, 0.6], dtype=torch.float64)
     expected = -(4 * soft * torch.sigmoid(margin).log() + (1 - soft) * torch.sigmoid(-margin).log()).mean()

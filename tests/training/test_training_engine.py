@@ -124,13 +124,12 @@ def test_a_convex_problem_converges_to_the_tolerance(tol):
     for lam, result in zip(lams, results, strict=True):
         assert result.status is Status.CONVERGED
         assert result.n_iter == len(result.loss_curve) < 200
-        weight_grads, bias_grads = training_reference.data_gradients(result.network, X, Y, row_weights(Y, lam))
+        w = row_weights(Y, lam)
+        weight_grads, bias_grads = training_reference.data_gradients(result.network, X, Y, w)
         gradient = np.concatenate([(weight_grads[0] + 0.01 * result.network.weights[0])[:, 0], bias_grads[0]])
         assert np.abs(gradient).max() <= tol * (1 + 1e-6)
         assert (np.diff(result.loss_curve) <= 1e-12).all()
-        objective = training_reference.plain_loss(
-            "cross_entropy", Y, plain_logits(result.network, X), row_weights(Y, lam)
-        )
+        objective = training_reference.plain_loss("cross_entropy", Y, plain_logits(result.network, X), w)
         objective += 0.005 * (result.network.weights[0] ** 2).sum()
         assert result.loss_curve[-1] == pytest.approx(objective, rel=1e-10)
 
