@@ -237,10 +237,7 @@ def test_a_failed_prediction_writes_no_table(tmp_path):
     with pytest.raises(InvalidInput, match="line 70002"):
         predict_table(model, tmp_path / "a.csv", out=f"{url}#scores")
     assert not (tmp_path / "a.db").exists()
-    for out, append, said in (
-        (url, False, "must name the table to write"),
-        (tmp_path / "b.csv", True, "append is for"),
-    ):
+    for out, append, said in ((url, False, "name the table to write"), (tmp_path / "b.csv", True, "append is for")):
         with pytest.raises(InvalidParameter, match=said):
             predict_table(model, rows, out=out, append=append)
 

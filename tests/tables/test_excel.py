@@ -62,10 +62,7 @@ def test_sheets_that_are_no_tables_are_refused_and_not_written(tmp_path, monkeyp
         with pytest.raises(InvalidInput, match=sentence):
             open_table(saved(tmp_path / "t.xlsx", *rows))
     monkeypatch.setattr(excel, "MOST_ROWS", 3)
-    with (
-        pytest.raises(InvalidParameter, match="an Excel sheet holds 2 rows"),
-        TableWriter(tmp_path / "o.xlsx") as writer,
-    ):
+    with pytest.raises(InvalidParameter, match="Excel sheet holds 2 rows"), TableWriter(tmp_path / "o.xlsx") as writer:
         writer.write(pd.DataFrame({"a": [1, 2, 3]}))
     assert not (tmp_path / "o.xlsx").exists()
 

@@ -315,10 +315,7 @@ def test_networks_on_a_gpu_equal_those_on_a_cpu(weights):
     X = table(1000)[:, [0, 1, 4, 5]]
     y = X[:, 0] > 0
     rows = None if weights is None else np.random.default_rng(2).uniform(1, 2, len(X))
-    jobs = [
-        binary_job(0.5, hidden=(8, 4), encoding=kind, column_scales=True, max_epochs=3)
-        for kind in ("standard", "steps")
-    ]
+    jobs = [binary_job(0.5, hidden=(8, 4), encoding=k, column_scales=True, max_epochs=3) for k in ("standard", "steps")]
     for here, there in zip(*(train(X, y, jobs, sample_weight=rows, device=d) for d in ("cpu", "cuda")), strict=True):
         for name in ("mean", "scale", "low", "high"):
             parts = [getattr(one.network.encoding, name) for one in (here, there)]
