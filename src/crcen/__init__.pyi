@@ -36,9 +36,9 @@ from crcen.files.model_file import load as load
 from crcen.files.model_file import model_info as model_info
 from crcen.files.model_file import save as save
 from crcen.models.classifier import CRCENClassifier as CRCENClassifier
+from crcen.models.classifier import ModuleClassifier as ModuleClassifier
 from crcen.models.committee import CommitteeClassifier as CommitteeClassifier
 from crcen.models.fitted import stationarity as stationarity
-from crcen.models.module_classifier import ModuleClassifier as ModuleClassifier
 from crcen.models.options import Calibration as Calibration
 from crcen.models.options import Search as Search
 from crcen.models.search.classifier_cv import CRCENClassifierCV as CRCENClassifierCV

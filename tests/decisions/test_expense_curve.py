@@ -30,7 +30,7 @@ from crcen import (
 )
 from crcen import choose_weighting as choose
 from crcen.decisions.expense_curve import equivalence_report
-from crcen.models.search.weight_path import path_logits
+from crcen.models.search.classifier_cv import path_logits
 from crcen.paper.estimators import MovedThresholdClassifier
 from crcen.theory.price import sigmoid, weighted_probability
 from grouped_settings import grouped

@@ -13,7 +13,7 @@ from torch import nn
 import crcen
 from crcen import Budget, CostRatio, ModuleClassifier, Schedule
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.models.search.weight_path import path_logits
+from crcen.models.search.classifier_cv import path_logits
 from grouped_settings import calibrated
 from papers_training import PAPER
 

@@ -40,9 +40,8 @@ from crcen.scale.stream import check_counts, fit_stream, lock_storage, rows_toge
 from crcen.tables.cells import TableCells, as_text
 from crcen.tables.columns import BooleanColumn, DroppedColumn, NumberColumn, encode_table
 from crcen.tables.locations import masked
-from crcen.tables.parquet import STREAM_BYTES, dataset_of, index_columns, kind_of
 from crcen.tables.profile import held_out_sums, profile_of, training_scores, typical_table
-from crcen.tables.reading import Table, open_table
+from crcen.tables.reading import STREAM_BYTES, Table, dataset_of, index_columns, kind_of, open_table
 from crcen.tables.text import BLOCK_BYTES, BLOCKS_AHEAD, TextPart
 from crcen.theory.checks import check_whole_number
 from crcen.theory.goals import goal_of

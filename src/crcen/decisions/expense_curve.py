@@ -15,7 +15,7 @@ from crcen._support.extras import renamed
 from crcen._support.lazy import model_selection
 from crcen._support.values import json_value
 from crcen.exceptions import InvalidInput, InvalidParameter
-from crcen.models.search.weight_path import path_logits
+from crcen.models.search.classifier_cv import path_logits
 from crcen.theory import checks
 from crcen.theory.checks import check_binary_rows, check_probabilities, check_row_weights, class_totals
 from crcen.theory.cost_matrix import CostMatrix

@@ -26,7 +26,7 @@ from crcen._support.text import listed
 from crcen.exceptions import CrcenError, DataUnavailable, InvalidInput, InvalidParameter
 from crcen.models.validation import check_classes
 from crcen.tables.locations import paths_of, reading
-from crcen.tables.parquet import STREAM_BYTES, arrow_system, check_kind, index_columns, kind_of, record_batches
+from crcen.tables.reading import STREAM_BYTES, arrow_system, check_kind, index_columns, kind_of, record_batches
 from crcen.tables.typing import ArrowArray, ArrowTable, Fragment, RecordBatch, Schema
 from crcen.theory.price import Labels
 from crcen.theory.rows import Array, Bools, LabelArray
