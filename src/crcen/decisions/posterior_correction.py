@@ -1,6 +1,7 @@
 """Natural probabilities of classifiers that were weighted or resampled: correct_proba and PosteriorCorrection."""
 
 import warnings
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,6 +21,7 @@ from crcen.theory.price import Alpha, Labels, Price, WeightingLike, is_price_of_
 from crcen.theory.rows import Array, Estimator, LabelArray, Rows, Splitter, as_numpy
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # no types
     """Natural probabilities from a classifier that is trained under class weights or on resampled rows.
 
@@ -61,24 +63,13 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         The map of ``method`` (see `crcen.models.ensemble`), None for ``"shift"``.
     """
 
-    def __init__(
-        self,
-        estimator: Estimator = None,
-        *,
-        weighting: WeightingLike = "auto",
-        sampling: ArrayLike | Estimator = "auto",
-        method: str = "shift",
-        price: WeightingLike = "training",
-        cv: Splitter = 5,
-        pos_label: object = None,
-    ) -> None:
-        self.estimator = estimator
-        self.weighting = weighting
-        self.sampling = sampling
-        self.method = method
-        self.price = price
-        self.cv = cv
-        self.pos_label = pos_label
+    estimator: Estimator = field(default=None, kw_only=False)
+    weighting: WeightingLike = "auto"
+    sampling: ArrayLike | Estimator = "auto"
+    method: str = "shift"
+    price: WeightingLike = "training"
+    cv: Splitter = 5
+    pos_label: object = None
 
     def fit(
         self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
@@ -518,7 +509,13 @@ def correct_proba(
     if "sampled_prior" in shares and "natural_prior" not in shares:
         raise InvalidParameter("sampled_prior needs natural_prior, the shares of classes before sampling: got none.")
     factors = shares["sampled_prior"] / shares["natural_prior"] if "sampled_prior" in shares else np.ones(n_classes)
-    factors = factors * _stated_weights(weighting, shares.get("sampled_prior", shares.get("natural_prior")), n_classes)
+    resolved_on = shares.get("sampled_prior", shares.get("natural_prior"))
+    stated = resolve(weighting, counts=np.ones(n_classes) if resolved_on is None else resolved_on)
+    if resolved_on is None and isinstance(weighting, str | Alpha):
+        raise InvalidParameter(f"{weighting!r} needs the class shares that it was resolved on: give natural_prior=.")
+    if stated.n_classes != n_classes:
+        raise InvalidInput(f"q must have a column for each of {stated.n_classes} classes, got {n_classes}")
+    factors = factors * (stated.weights if stated.positive is None else np.array([1.0, stated.cost_ratio]))
     return Price(factors, np.ones(n_classes)).posterior(values)[..., 1 if np.ndim(q) == 1 else slice(None)]
 
 
@@ -534,16 +531,6 @@ def check_columns(q: ArrayLike) -> Array:
         worst = int(np.argmax(off))
         raise InvalidInput(f"the columns of q must sum to 1, got {values[worst].sum():g} in row {worst}")
     return values
-
-
-def _stated_weights(weighting: WeightingLike, shares: Array | None, n_classes: int) -> Array:
-    """Class weights of the training loss, (K,), up to a factor."""
-    price = resolve(weighting, counts=np.ones(n_classes) if shares is None else shares)
-    if shares is None and isinstance(weighting, str | Alpha):
-        raise InvalidParameter(f"{weighting!r} needs the class shares that it was resolved on: give natural_prior=.")
-    if price.n_classes != n_classes:
-        raise InvalidInput(f"q must have a column for each of {price.n_classes} classes, got {n_classes}")
-    return price.weights if price.positive is None else np.array([1.0, price.cost_ratio])
 
 
 def class_shares(given: ArrayLike, n_classes: int, name: str) -> Array:

@@ -207,16 +207,12 @@ RULES: dict[str, dict[str, Check]] = {
 STATE_RULES: dict[str, Callable[[State], bool]] = {"TreeEnsemble": _are_trees, "OneHotEncoder": _categories_match}
 
 
-@cache
-def _modules() -> dict[str, str]:
-    modules = {name: module for module, names in TYPES.items() for name in names}
-    assert len(modules) == sum(map(len, TYPES.values()))
-    return modules
+_MODULES = {name: module for module, names in TYPES.items() for name in names}
 
 
 def find_type(name: object) -> type | None:
     """The listed type of this name, or None. Only modules of listed names are imported."""
-    module = _modules().get(name) if isinstance(name, str) else None
+    module = _MODULES.get(name) if isinstance(name, str) else None
     goals = {goal.__name__: goal for goal in GOALS.values()}
     return goals.get(str(name)) if module is None else typing.cast(type, getattr(import_module(module), str(name)))
 
@@ -254,8 +250,8 @@ def check_state(kind: type, state: State) -> None:
         needed = allowed = set(_stored_fields(kind))
         hints = _hints(kind)
     else:
-        needed = set(_parameters(kind))
-        allowed = needed | set(TYPES[_modules()[name]][name].split())
+        needed = set(getattr(kind, "_get_param_names", list)())
+        allowed = needed | set(TYPES[_MODULES[name]][name].split())
     for attribute in [*sorted(needed - set(state)), *sorted(set(state) - allowed)]:
         is_missing = attribute in needed
         raise InvalidState(f"{name} with{'out' if is_missing else ' an unknown attribute'} {attribute[:40]!r}")
@@ -272,11 +268,6 @@ def check_state(kind: type, state: State) -> None:
 def _stored_fields(kind: type) -> tuple[str, ...]:
     """Fields of a dataclass; those whose metadata say ``is_stored=False`` take their defaults in a loaded object."""
     return tuple(field.name for field in fields(kind) if field.metadata.get("is_stored", True))
-
-
-@cache
-def _parameters(kind: type) -> tuple[str, ...]:
-    return tuple(kind._get_param_names()) if hasattr(kind, "_get_param_names") else ()
 
 
 @cache

@@ -299,17 +299,13 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         intercepts, crossed = (labels.columns(both[..., 1] - both[..., 0]) for both in (stacking.intercepts, crossed))
         return intercepts, crossed
 
-    def _parts(self, found: list[FittedMember]) -> list[tuple[Member, float]]:
-        """Every model with its weight; members without weight are left out."""
+    def _combine(self, found: list[FittedMember], rows: FitRows, price: Price, seed: int) -> None:
+        """Weights, the solve at the price, and everything that is kept; members without weight are left out."""
+        intercepts, crossed = self._stack(found, rows, seed)
         pairs = list(zip(found, self.member_weights_.tolist(), strict=True))
         pairs = [(one, weight) for one, weight in pairs if weight > 0.0] or pairs[:1]
         self.chosen_settings_ = {one.name: one.chosen for one, _ in pairs}
-        return [(part, weight / len(one.parts)) for one, weight in pairs for part in one.parts]
-
-    def _combine(self, found: list[FittedMember], rows: FitRows, price: Price, seed: int) -> None:
-        """Weights, the solve at the price, and everything that is kept."""
-        intercepts, crossed = self._stack(found, rows, seed)
-        parts = self._parts(found)
+        parts = [(part, weight / len(one.parts)) for one, weight in pairs for part in one.parts]
         members = _with_outputs([part for part, _ in parts], rows.labels)
         member_weights = np.array([weight for _, weight in parts])
         natural = Ensemble.of(rows.labels, rows.resolve(None), members, member_weights).shifted(intercepts)

@@ -43,11 +43,10 @@ class Course:
 
 def write_ensemble(model: Estimator, ensemble: Ensemble, key_equation: KeyEquation | None) -> None:
     """Set the ensemble of an estimator; no other code writes it."""
+    model.__dict__.pop("key_equation_", None)
     model.ensemble_ = ensemble
     if key_equation is not None:
         model.key_equation_ = key_equation
-    else:
-        model.__dict__.pop("key_equation_", None)
 
 
 def write_fit(

@@ -449,8 +449,7 @@ def permutation_importance(evidence: Evidence) -> Importances:
         return _shuffled(evidence, every, budget)
     screened = _shuffled(evidence, every, budget // 2).columns
     found = _shuffled(evidence, [names.index(one.name) for one in screened[:MOST_PRECISE]], budget // 2)
-    found = replace(found, columns=(*found.columns, *screened[MOST_PRECISE:]))
-    order = sorted(found.columns, key=lambda one: -one.increase)
+    order = sorted((*found.columns, *screened[MOST_PRECISE:]), key=lambda one: -one.increase)
     return replace(found, columns=tuple(order))
 
 

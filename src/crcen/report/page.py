@@ -31,7 +31,7 @@ from crcen.report.evidence import Evidence, column_effects, evidence_of, gather,
 from crcen.report.quality import PARTS, compare, measure, quality_of
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.price import CostRatio, Labels
-from crcen.theory.rows import Array, Estimator, Rows, short
+from crcen.theory.rows import Estimator, Rows, short
 from crcen.theory.selective import LabelSelection
 
 Jinja: TypeAlias = Any  # no type checker sees jinja2
@@ -313,22 +313,17 @@ def _picked(evidence: Evidence) -> list[int]:
     return sorted(sorted(np.flatnonzero(there).tolist(), key=lambda k: -float(cost[k]))[:MOST_PICKS])
 
 
-def price_of_class(costs: CostMatrix, k: int, counts: Array) -> float:
-    """Cost of a miss of a class in rows of others taken for it: its mean extra cost over theirs, by counts."""
-    others = np.flatnonzero(np.arange(costs.n_classes) != k)
-    miss = float((costs.costs[k, others] - costs.costs[k, k]).mean())
-    extra = costs.costs[others, k] - costs.costs[others, others]
-    alarm = float(extra @ counts[others] / counts[others].sum())
-    return float(np.clip(miss / alarm if alarm > 0.0 else _MOST_PRICE, _LEAST_PRICE, _MOST_PRICE))
-
-
 def one_against_rest(evidence: Evidence, k: int, most_points: int) -> Evidence:
-    """The evidence about one class as the positive one; its price follows from the costs of decisions."""
-    classes, counts = np.empty(2, dtype=object), evidence.trained_counts
+    """The evidence about one class as the positive one, at the cost of a miss in rows of others taken for it."""
+    costs, counts, p = evidence.cost_matrix.costs, evidence.trained_counts, evidence.proba[:, k]
+    others = np.flatnonzero(np.arange(len(costs)) != k)
+    miss = float((costs[k, others] - costs[k, k]).mean())
+    alarm = float((costs[others, k] - costs[others, others]) @ counts[others] / counts[others].sum())
+    ratio = float(np.clip(miss / alarm if alarm > 0.0 else _MOST_PRICE, _LEAST_PRICE, _MOST_PRICE))
+    classes = np.empty(2, dtype=object)
     classes[:] = [f"not {evidence.names[k]}", evidence.names[k]]
     labels = Labels(classes, classes[1])
-    ratio, p = CostRatio(price_of_class(evidence.cost_matrix, k, counts)), evidence.proba[:, k]
-    price = labels.resolve(ratio, [counts.sum() - counts[k], counts[k]])
+    price = labels.resolve(CostRatio(ratio), [counts.sum() - counts[k], counts[k]])
     model = SimpleNamespace(classes_=classes, pos_label_=classes[1], weighting_=price)
     weights = evidence.weights if evidence.is_weighted else None
     how: Values = {"is_out_of_fold": evidence.is_out_of_fold, "most_points": most_points}

@@ -21,7 +21,7 @@ from crcen.tables.fingerprint import chance_of_more
 from crcen.tables.typing import Array, Bools, Index
 from crcen.theory.checks import check_row_weights
 from crcen.theory.limits import UNLIKE_DISTANCE, UNLIKE_P, UNLIKE_RATIO, UNLIKE_SCALE, UNLIKE_SHARE
-from crcen.theory.price import Labels, Price, sigmoid
+from crcen.theory.price import Labels, Price
 from crcen.theory.rows import Estimator, alarms_above
 from crcen.theory.sequential import StreamSums, stream_sums
 
@@ -135,26 +135,16 @@ def training_scores(estimator: Estimator, X: Array) -> list[Array]:
 def held_out_sums(estimator: Estimator, y: ArrayLike, sample_weight: ArrayLike | None) -> StreamSums:
     """Residual sums of the out-of-fold rows of a fitted estimator, for a monitor; empty if it held none out."""
     price: Price = estimator.weighting_
-    known: Bools
-    chances: Array | None = getattr(estimator, "oof_proba_", None)
-    logits: Array | None = getattr(estimator, "oof_decision_function_", None)
-    if chances is not None and price.positive is None:
-        labels = Labels(estimator.classes_)
-        q = np.full(chances.shape, np.nan)
-        known = np.asarray(np.isfinite(chances).all(axis=1))
-        q[known] = price.weighted(chances[known])
-        numbers = labels.encode(y)
-    elif logits is not None and logits.ndim == 1:
-        labels = Labels.of_model(estimator)
-        known, signed = np.atleast_1d(np.isfinite(logits)), labels.signed(logits)
-        q, numbers = np.column_stack([sigmoid(-signed), sigmoid(signed)]), labels.is_positive(y).astype(np.int64)
-        price = Price.binary(price.lam, price.n_pos, price.n_neg)
-    else:
-        return StreamSums.none(len(estimator.classes_))
+    chances: Array = getattr(estimator, "oof_proba_", np.empty((0, price.n_classes)))
+    known: Bools = np.asarray(np.isfinite(chances).all(axis=1))
     if not known.any():
         return StreamSums.none(price.n_classes)
-    weights = check_row_weights(sample_weight, len(known))[known]
-    return stream_sums(numbers[known], q[known], price, weights)
+    q, numbers = price.weighted(chances[known]), Labels(estimator.classes_).encode(y)[known]
+    if price.positive == 0:  # the sums are of the second of two classes
+        q, numbers = q[:, ::-1], 1 - numbers
+    if price.positive is not None:
+        price = Price.binary(price.lam, price.n_pos, price.n_neg)
+    return stream_sums(numbers, q, price, check_row_weights(sample_weight, len(known))[known])
 
 
 def typical_table(columns: list[Column], X: Array) -> Array:

@@ -75,16 +75,15 @@ def operating_points(outcomes: list[Outcome], rows: FitRows) -> list[Any]:
     """
     ranked = sorted(outcomes, key=lambda outcome: (outcome.is_dropped, -outcome.merit))
     best = {outcome.setting.weighting_index: outcome for outcome in reversed(ranked)}
-    return [_counts(best[index], rows) for index in sorted(best)]
-
-
-def _counts(outcome: Outcome, rows: FitRows) -> Any:
-    labels, seen, price = rows.labels, seen_rows(outcome.logits), rows.resolve(outcome.setting.weighting)
-    target, weights, logits, costs = rows.target[seen], rows.weights[seen], outcome.logits[seen], price.costs
-    chosen = labels.choose(logits) if costs is None else costs.choose(softmax(logits - price.log_weights))
-    n_decisions = 0 if costs is None else costs.n_actions
-    counts = count_decisions(target, chosen, weights, labels.n_classes, n_decisions, price.positive)
-    return counts.table if labels.positive is None else counts
+    labels, found = rows.labels, []
+    for _, outcome in sorted(best.items()):
+        seen, price = seen_rows(outcome.logits), rows.resolve(outcome.setting.weighting)
+        logits, costs = outcome.logits[seen], price.costs
+        chosen = labels.choose(logits) if costs is None else costs.choose(softmax(logits - price.log_weights))
+        n_decisions, own = 0 if costs is None else costs.n_actions, (rows.target[seen], chosen, rows.weights[seen])
+        counts = count_decisions(*own, labels.n_classes, n_decisions, price.positive)
+        found.append(counts.table if labels.positive is None else counts)
+    return found
 
 
 # -- scores ------------------------------------------------------------------------------------------------------------
