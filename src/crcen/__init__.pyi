@@ -49,7 +49,7 @@ from crcen.report.page import write_report as write_report
 from crcen.scale.ray import fit_ray as fit_ray
 from crcen.scale.stream import fit_stream as fit_stream
 from crcen.tables.classifier import TableClassifier as TableClassifier
-from crcen.tables.options import ReadOptions as ReadOptions
+from crcen.tables.locations import ReadOptions as ReadOptions
 from crcen.theory.balance import balance_shift as balance_shift
 from crcen.theory.cost_matrix import CostMatrix as CostMatrix
 from crcen.theory.expense import expense_table as expense_table

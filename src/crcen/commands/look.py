@@ -20,7 +20,7 @@ from crcen.commands.inputs import MOST_CLASSES, Data, Label, Source, require, re
 from crcen.tables.cells import ColumnCells, TableCells, placeholder_words, sentinels
 from crcen.tables.columns import Column, DateColumn, NumberColumn, blocks_of, encode_table
 from crcen.tables.leaks import Cells, Signs, cells_of, find_signs, separations
-from crcen.tables.options import ReadOptions
+from crcen.tables.locations import ReadOptions
 from crcen.theory.intervals import Interval, share_interval
 from crcen.theory.limits import FEWEST_POSITIVES, LEAK_AREA
 from crcen.theory.rows import Array, ShownInOneLine

@@ -19,8 +19,7 @@ from crcen._support.extras import need
 from crcen._support.lazy import pa, pq
 from crcen._support.text import listed
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
-from crcen.tables.locations import Part, masked
-from crcen.tables.options import ReadOptions
+from crcen.tables.locations import Part, ReadOptions, masked
 from crcen.tables.typing import ArrowArray, Cell, Connection, Field, ParquetFile, RecordBatch, Schema
 
 Result = TypeVar("Result")

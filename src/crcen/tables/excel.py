@@ -18,8 +18,7 @@ from crcen._support.lazy import pd
 from crcen._support.text import listed, plural
 from crcen.exceptions import CrcenError, DataUnavailable, InvalidInput, InvalidParameter
 from crcen.tables.frames import FramePart
-from crcen.tables.locations import DataFile, Part
-from crcen.tables.options import ReadOptions
+from crcen.tables.locations import DataFile, Part, ReadOptions
 from crcen.tables.text import filled_names
 from crcen.tables.typing import Cell, DataFrame, Series
 

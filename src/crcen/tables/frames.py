@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from crcen._support.lazy import pa, pd
 from crcen.exceptions import InvalidInput
 from crcen.tables.cells import TableCells
-from crcen.tables.locations import Part
-from crcen.tables.options import ReadOptions
+from crcen.tables.locations import Part, ReadOptions
 from crcen.tables.typing import ArrowTable, Cell, DataFrame, Series, TableLike
 
 _ARRAYS = (str, bytes, np.ndarray, list, tuple, Mapping)

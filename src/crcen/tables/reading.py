@@ -14,8 +14,7 @@ from crcen.tables.columns import is_nameless_index
 from crcen.tables.databases import is_database, open_database
 from crcen.tables.excel import SheetPart
 from crcen.tables.frames import FramePart, as_pandas, spooled, without_blanks
-from crcen.tables.locations import DataFile, Part, files_of, is_url, masked, reading
-from crcen.tables.options import ReadOptions
+from crcen.tables.locations import DataFile, Part, ReadOptions, files_of, is_url, masked, reading
 from crcen.tables.text import TextPart
 from crcen.tables.typing import DataFrame, Dataset, Field, FileSystem, Fragment, RecordBatch, Schema, TableLike
 
