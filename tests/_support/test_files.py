@@ -19,8 +19,7 @@ import crcen
 from crcen._support import files
 from crcen._support.extras import installed_version, installed_versions, need
 from crcen._support.files import atomic_file, check_writable, exclusive_lock, is_device, write_atomic
-from crcen._support.text import printable
-from crcen._support.values import json_value
+from crcen._support.text import json_value, printable
 from crcen.exceptions import DataUnavailable, MissingExtra
 
 posix = pytest.mark.skipif(os.name == "nt", reason="Windows has other kinds of files")

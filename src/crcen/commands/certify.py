@@ -20,8 +20,7 @@ from crcen import InvalidInput, InvalidParameter, ReadOptions, __version__
 from crcen._support.extras import installed_versions, need
 from crcen._support.files import check_writable, exclusive_lock, write_atomic
 from crcen._support.progress import logged
-from crcen._support.text import closest, listed
-from crcen._support.values import Values, json_value
+from crcen._support.text import Values, closest, json_value, listed
 from crcen.commands import inputs
 from crcen.commands.inputs import Data, Source, check, require_input
 from crcen.commands.results import Result, file_digest, json_text, note_lines, read_bytes, read_json

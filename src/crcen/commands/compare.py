@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from crcen import Alpha, InvalidInput, InvalidParameter, ReadOptions
 from crcen._support.files import check_writable
 from crcen._support.progress import logged
-from crcen._support.text import listed
-from crcen._support.values import Values, json_value, label_key, plain_label, rest_of
+from crcen._support.text import Values, json_value, label_key, listed, plain_label, rest_of
 from crcen.commands import inputs
 from crcen.commands.inputs import Data, FittedModel, Label, Source, check, require, require_input
 from crcen.commands.results import Sequences, model_digest, note_lines, read_state, state_lock, write_state

@@ -8,7 +8,7 @@ import numpy as np
 
 from crcen import ExpenseCurve, ReadOptions
 from crcen._support.progress import counted, logged
-from crcen._support.values import Values, attributes, json_value
+from crcen._support.text import Values, attributes, json_value
 from crcen.commands import inputs, rules
 from crcen.commands.inputs import GROUP_CHECK, Data, FittedModel, Label, require
 from crcen.commands.results import note_lines

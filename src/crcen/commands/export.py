@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from crcen import CrcenError, TableClassifier, __version__
 from crcen._support.extras import need
 from crcen._support.files import check_writable, write_atomic
-from crcen._support.values import Values, json_value
+from crcen._support.text import Values, json_value
 from crcen.commands.inputs import model_of, require, require_input
 from crcen.commands.results import Result
 from crcen.commands.rules import price_values

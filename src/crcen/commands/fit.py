@@ -20,8 +20,7 @@ from crcen import CommitteeClassifier, CRCENClassifierCV, InvalidInput, ReadOpti
 from crcen._support.extras import renamed
 from crcen._support.lazy import model_selection
 from crcen._support.progress import busy, logged
-from crcen._support.text import listed, plural
-from crcen._support.values import attributes, json_value
+from crcen._support.text import attributes, json_value, listed, plural
 from crcen.commands import inputs, rules
 from crcen.commands.export import check_exportable
 from crcen.commands.inputs import Data, FittedModel, Label, Rows, check, require, require_input

@@ -22,8 +22,7 @@ from sklearn.base import clone
 from crcen import CRCENClassifier, ReadOptions, TableClassifier, fit_ray, save
 from crcen._support.files import check_writable
 from crcen._support.progress import progress_bar
-from crcen._support.text import listed, plural
-from crcen._support.values import attributes
+from crcen._support.text import attributes, listed, plural
 from crcen.commands import inputs
 from crcen.commands.evaluate import TableEvaluation, evaluate_table
 from crcen.commands.fit import FittedTable, Options

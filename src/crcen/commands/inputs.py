@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from crcen import CrcenError, InvalidInput, InvalidParameter, ReadOptions, load
 from crcen._support.files import check_writable
-from crcen._support.text import closest, listed, plural
-from crcen._support.values import label_key, plain_labels, rest_of
+from crcen._support.text import closest, label_key, listed, plain_labels, plural, rest_of
 from crcen.tables.cells import AMBIGUOUS, as_dates, as_text, date_format, is_ambiguous, read_numbers
 from crcen.tables.leaks import Duplicates
 from crcen.tables.reading import Table, open_table

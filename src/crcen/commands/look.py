@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from crcen import InvalidInput, TableClassifier
 from crcen._support.progress import busy, logged
-from crcen._support.text import listed, plural
-from crcen._support.values import Values, attributes, json_value
+from crcen._support.text import Values, attributes, json_value, listed, plural
 from crcen.commands import inputs
 from crcen.commands.inputs import MOST_CLASSES, Data, Label, Source, require, require_input
 from crcen.tables.cells import ColumnCells, TableCells, placeholder_words, sentinels

@@ -18,8 +18,7 @@ from crcen import InvalidInput, KeyEquationMonitor, ReadOptions
 from crcen._support.extras import renamed
 from crcen._support.files import write_atomic
 from crcen._support.progress import logged
-from crcen._support.text import listed
-from crcen._support.values import Values, attributes, json_value
+from crcen._support.text import Values, attributes, json_value, listed
 from crcen.commands import inputs
 from crcen.commands.certify import Declaration, declaration_of_model
 from crcen.commands.inputs import Data, FittedModel, Label, check, is_share, require, require_input

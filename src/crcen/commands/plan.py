@@ -9,7 +9,7 @@ import numpy as np
 
 from crcen import InvalidParameter, ReadOptions
 from crcen._support.progress import logged
-from crcen._support.values import Values
+from crcen._support.text import Values
 from crcen.commands import inputs
 from crcen.commands.inputs import Data, FittedModel, Label, check, require
 from crcen.commands.results import Result

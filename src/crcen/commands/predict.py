@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from crcen import CostRatio, InvalidParameter, ReadOptions
 from crcen._support.files import check_writable
 from crcen._support.progress import counted, logged
-from crcen._support.text import plural
-from crcen._support.values import Values, attributes
+from crcen._support.text import Values, attributes, plural
 from crcen.commands import inputs, rules
 from crcen.commands.inputs import Data, FittedModel, Label, Source, check, require, require_input
 from crcen.commands.results import Result, note_lines

@@ -9,8 +9,7 @@ import crcen
 from crcen import InvalidParameter, ReadOptions, TableClassifier
 from crcen._support.files import check_writable
 from crcen._support.progress import busy, logged
-from crcen._support.text import page_in_frame
-from crcen._support.values import Values, attributes
+from crcen._support.text import Values, attributes, page_in_frame
 from crcen.commands import inputs, rules
 from crcen.commands.certify import evidence_links
 from crcen.commands.inputs import Data, FittedModel, check

@@ -12,7 +12,7 @@ import numpy as np
 
 from crcen import InvalidInput, TableClassifier
 from crcen._support.files import exclusive_lock, write_atomic
-from crcen._support.values import Values, attributes
+from crcen._support.text import Values, attributes
 from crcen.commands.inputs import FittedModel
 from crcen.decisions.monitor import state_digest
 from crcen.files.payload import pack

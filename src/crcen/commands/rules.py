@@ -11,8 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from crcen import CostMatrix, CostRatio, ExpenseCurve, InvalidInput, Lam, Review
-from crcen._support.text import closest, listed, plural
-from crcen._support.values import Values, attributes, json_value, label_key
+from crcen._support.text import Values, attributes, closest, json_value, label_key, listed, plural
 from crcen.commands import inputs
 from crcen.commands.inputs import FittedModel, Label, Source, check, is_share, require, require_input
 from crcen.commands.results import Result

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from crcen import InvalidInput, ReadOptions, TableClassifier
 from crcen._support.progress import counted
-from crcen._support.text import listed, missing_columns, plural
-from crcen._support.values import Values
+from crcen._support.text import Values, listed, missing_columns, plural
 from crcen.commands import inputs, rules
 from crcen.commands.inputs import Data, FittedModel, Source, require, require_input
 from crcen.commands.rules import AuditedRows, ClassShares, Prevalence, RowRule, ShiftedModel, Weighting, rule_of

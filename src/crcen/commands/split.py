@@ -19,8 +19,7 @@ from crcen import ReadOptions
 from crcen._support.extras import renamed
 from crcen._support.files import atomic_file, write_atomic
 from crcen._support.progress import busy, logged
-from crcen._support.text import listed, plural
-from crcen._support.values import Values, attributes
+from crcen._support.text import Values, attributes, listed, plural
 from crcen.commands import inputs
 from crcen.commands.inputs import MOST_CLASSES, Data, check, is_share, require, require_input
 from crcen.commands.results import Result

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from crcen._support.extras import need
-from crcen._support.values import Values, json_value
+from crcen._support.text import Values, json_value
 from crcen.theory.limits import DRIFT_SCALE
 from crcen.theory.rows import AddsUp, Array, Axes, Shown, divided
 from crcen.theory.sequential import GRID_SIZE, DriftProcess, StreamSums, n_tests, peak

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from crcen._support.extras import renamed
 from crcen._support.lazy import model_selection
-from crcen._support.values import json_value
+from crcen._support.text import json_value
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.search.classifier_cv import path_logits
 from crcen.theory import checks

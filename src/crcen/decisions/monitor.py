@@ -15,7 +15,7 @@ from scipy.special import pdtr
 
 from crcen._support.extras import renamed
 from crcen._support.files import write_atomic
-from crcen._support.values import Values, json_value
+from crcen._support.text import Values, json_value
 from crcen.decisions.drift import DriftAlarm, MonitorReading, Track, draw_readings, table_of_readings
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.validation import count_rows, take_rows

@@ -25,8 +25,7 @@ import numpy as np
 from crcen._support.extras import installed_versions
 from crcen._support.files import check_writable, write_atomic
 from crcen._support.lazy import import_with_lazy, pd
-from crcen._support.text import printable
-from crcen._support.values import attributes, json_value
+from crcen._support.text import attributes, json_value, printable
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter, MissingExtra
 from crcen.files.payload import NotStorable, pack, unpack
 from crcen.files.registry import TYPES, InvalidState, find_type, fits, is_known

@@ -14,8 +14,7 @@ import joblib
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crcen._support.text import listed
-from crcen._support.values import label_key
+from crcen._support.text import label_key, listed
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.ensemble import Ensemble, apply_map
 from crcen.models.members.tree_arrays import TreeEnsemble

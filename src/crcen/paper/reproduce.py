@@ -22,8 +22,7 @@ import crcen
 from crcen._support.extras import need
 from crcen._support.files import exclusive_lock, write_atomic
 from crcen._support.progress import steps
-from crcen._support.text import closest
-from crcen._support.values import attributes
+from crcen._support.text import attributes, closest
 from crcen.datasets.benchmark import Dataset
 from crcen.exceptions import TrainingFailed
 from crcen.paper import Array, Classifier, Index, Make, Rows, Seed, Settings, Values

@@ -22,8 +22,7 @@ from numpy.typing import ArrayLike
 
 from crcen._support.extras import installed_versions
 from crcen._support.files import check_writable, write_atomic
-from crcen._support.text import page_in_frame
-from crcen._support.values import Values, json_value
+from crcen._support.text import Values, json_value, page_in_frame
 from crcen._version import __version__
 from crcen.exceptions import InvalidParameter
 from crcen.report.checks import Finding, examine

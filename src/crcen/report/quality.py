@@ -8,8 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from crcen._support.text import plural
-from crcen._support.values import Values, attributes, json_value
+from crcen._support.text import Values, attributes, json_value, plural
 from crcen.report.evidence import Evidence, chosen_rows, class_probabilities, kept_by, log_odds, share_log_loss
 from crcen.theory.expense import ExpenseStep, expense_steps, price_paths
 from crcen.theory.intervals import LEVEL, UNKNOWN, Interval, auc_interval, cost_interval, share_interval

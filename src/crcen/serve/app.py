@@ -35,7 +35,7 @@ from crcen import Budget, CrcenError, InvalidInput, InvalidParameter, load
 from crcen import __version__ as version
 from crcen._support.files import write_atomic
 from crcen._support.progress import report_to
-from crcen._support.values import Values, attributes, json_value
+from crcen._support.text import Values, attributes, json_value
 from crcen.commands.inputs import require, require_input
 from crcen.serve.served_model import Options, json_body, number
 from crcen.serve.server import LOOPBACK, TEMPLATES, Endpoint, Guard, bound_socket, routed, run_server

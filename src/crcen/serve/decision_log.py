@@ -20,7 +20,7 @@ from filelock import FileLock
 
 from crcen import InvalidInput, KeyEquationMonitor, monitor_table
 from crcen._support.files import exclusive_lock, write_atomic
-from crcen._support.values import json_value, label_key
+from crcen._support.text import json_value, label_key
 from crcen.commands.inputs import require_input
 from crcen.exceptions import DataUnavailable
 from crcen.report.checks import selection_of

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 import crcen
 from crcen import CostMatrix, CrcenError, InvalidInput, InvalidParameter, ReadOptions, TableClassifier, load
-from crcen._support.text import closest, listed, plural
-from crcen._support.values import json_value
+from crcen._support.text import closest, json_value, listed, plural
 from crcen.commands.inputs import require, require_input
 from crcen.commands.results import reject_constant
 from crcen.commands.rules import RowRule, costs_from, weights_by_label, with_default

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import betaln
 
 from crcen._support.lazy import pd
-from crcen._support.text import listed
-from crcen._support.values import attributes
+from crcen._support.text import attributes, listed
 from crcen.tables.cells import TableCells
 from crcen.tables.columns import Column, blocks_of
 from crcen.tables.typing import Array, Bools, DataFrame, Hashes, Index, Series

@@ -14,8 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from crcen._support.lazy import pd, stats
-from crcen._support.text import listed
-from crcen._support.values import json_value
+from crcen._support.text import json_value, listed
 from crcen.tables.cells import ColumnCells, TableCells, stacked
 from crcen.tables.columns import BooleanColumn, Column, DateColumn, DroppedColumn, NumberColumn, why_repeating
 from crcen.tables.fingerprint import duplicated_class, mixed_bits, name_key

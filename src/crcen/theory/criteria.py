@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen._support.lazy import optimize, stats
-from crcen._support.values import attributes
+from crcen._support.text import attributes
 from crcen.exceptions import InvalidParameter
 from crcen.theory import intervals
 from crcen.theory.groups import compare_groups, named_groups

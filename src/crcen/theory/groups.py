@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import chdtrc
 
 from crcen._support.lazy import stats
-from crcen._support.values import attributes
+from crcen._support.text import attributes
 from crcen.exceptions import InvalidInput
 from crcen.theory.intervals import UNKNOWN, Interval, share_interval
 from crcen.theory.key_equation import EquationTest, KeyEquation, judge_equations, key_equation

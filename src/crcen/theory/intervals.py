@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from scipy.special import betainc, betaincinv, chdtri, expit, logit, ndtri, stdtrit
 
 from crcen._support.lazy import optimize
-from crcen._support.values import json_value
+from crcen._support.text import json_value
 from crcen.exceptions import InvalidInput
 from crcen.theory.rows import Array, Bools, Clusters, Index, effective_rows, normalised
 

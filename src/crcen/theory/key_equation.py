@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crcen._support.values import attributes
+from crcen._support.text import attributes
 from crcen.exceptions import InvalidInput
 from crcen.theory import checks, residual_test
 from crcen.theory.limits import EQUATION_P, fitted_model_noise

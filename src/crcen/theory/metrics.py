@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crcen._support.values import attributes, json_value
+from crcen._support.text import attributes, json_value
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory import checks
 from crcen.theory.cost_matrix import CostMatrix

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import bdtrc
 
-from crcen._support.text import plural
-from crcen._support.values import attributes
+from crcen._support.text import attributes, plural
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.metrics import ThresholdCurve, row_draws
 from crcen.theory.rows import Array, Bools, Index, ShownInOneLine, alarms_above, divided
