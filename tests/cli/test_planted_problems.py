@@ -284,7 +284,7 @@ def test_clusters_of_unlabelled_rows_are_used_and_the_use_is_stated(run, found, 
     assert naive < 0.6 * alone
     assert together[0] == pytest.approx(alone, rel=0.05)
     used = "clusters change no answer: of each who at most one row was compared with the training rows"
-    assert f"{used}; the interval of the prevalence allows for dependent rows" in together[1]
+    assert f"{used}, and intervals and guarantees allow for dependent rows" in together[1]
     assert used in run("predict", rows, "--out", out, "--prevalence", "0.3", "--clusters", "who")[1]
 
 

@@ -160,8 +160,7 @@ def _reproduce(**given: Any) -> Listing:
     from crcen.paper.reproduce import reproduce
 
     run = reproduce(**given)
-    values = {"folder": str(run.folder), "texts": list(run.texts)}
-    return Listing(values, [*run.texts, f"Written to {run.folder}"])
+    return Listing({"folder": str(run.folder), "texts": list(run.texts)}, [*run.texts, f"Written to {run.folder}"])
 
 
 add_command(

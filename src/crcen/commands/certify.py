@@ -86,11 +86,6 @@ class Declaration(ShownInOneLine):
         return "\n".join([*lines, f"Digest sha256:{self.digest}"])
 
 
-def _versions() -> dict[str, str]:
-    """Versions of crcen and of the packages that results depend on."""
-    return {"crcen": __version__, **installed_versions(_PACKAGES)}
-
-
 def _score(judging: Judging, *, labelled: bool) -> tuple[ScoredTable, RowDigest]:
     """Rows of a table that are new to the model, and their digest; labels are read only if ``labelled``."""
     columns = inputs.input_columns(judging.model) or [one for one in judging.source.columns if one != judging.target]
@@ -172,8 +167,7 @@ def declare(
     if target is None:
         raise InvalidParameter("this model does not know its target column; name it with target=.", parameter="target")
     classes, price = fitted.classes_.tolist(), fitted.weighting_
-    texts = [require] if isinstance(require, str) else list(require)
-    criteria = parse_criteria(texts, classes, price.positive)
+    criteria = parse_criteria([require] if isinstance(require, str) else list(require), classes, price.positive)
     names = [groups] if isinstance(groups, str) else [str(name) for name in groups]
     needs_groups = any(one.metric == "groups" for one in criteria)
     inputs.require(names or not needs_groups, "the criterion 'groups' needs groups=, the columns to compare.", "groups")
@@ -215,7 +209,7 @@ def declare(
         "rows": rows_content,
         "criteria": [_criterion_content(one, scored, criteria, float(confidence)) for one in criteria],
         "description": fields,
-        "versions": _versions(),
+        "versions": {"crcen": __version__, **installed_versions(_PACKAGES)},
     }
     text = "\n".join(_toml(content)) + "\n"
     sha = hashlib.sha256(text.encode()).hexdigest()
@@ -277,8 +271,7 @@ def _toml(content: Mapping[str, object], place: str = "") -> list[str]:
 
 
 def _toml_value(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text.replace("\x7f", "\\u007f")  # which TOML does not allow
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # which TOML does not allow
 
 
 def read_declaration(path: str | Path) -> Declaration:
@@ -303,11 +296,14 @@ def read_declaration(path: str | Path) -> Declaration:
         raise InvalidInput(f"{path} is not a declaration that crcen declare wrote: {error}.") from error
 
 
-def declaration_of_model(path: str | Path, model: object) -> Declaration:
-    """The declaration in a file; an error if it is of another model."""
+def declaration_of_model(path: str | Path, model: object, clusters: str | None = None) -> Declaration:
+    """The declaration in a file; an error if it is of another model, or has another column of clusters."""
     declared = read_declaration(path)
-    if isinstance(model, str | Path) and file_digest(model) != declared.content["model"]["sha256"]:
-        raise InvalidInput(f"{path} declares {declared.content['model']['file']}, which is another model than {model}.")
+    is_other = isinstance(model, str | Path) and file_digest(model) != declared.content["model"]["sha256"]
+    require_input(not is_other, f"{model} is not the declared model {declared.content['model']['file']} of {path}.")
+    column = declared.clusters or "none"
+    other = f"clusters must be the declared column, {column}: got {clusters}; declare again to change it."
+    inputs.require(clusters in (None, declared.clusters), other, "clusters")
     return declared
 
 
@@ -375,16 +371,11 @@ def certify(
     read : ReadOptions, optional
         How the table is read.
     """
-    declared = read_declaration(declaration)
+    declared = declaration_of_model(declaration, model, clusters)
     outputs = inputs.check_outputs({"out": out, "json_out": json_out}, declaration, model, data, sign)
     key = None if sign is None else _private_key(sign)
-    digest, stated = file_digest(model), declared.content["model"]
-    both = f"its digest is {digest[:12]}…, declared was {stated['sha256'][:12]}…."
-    require_input(digest == stated["sha256"], f"{model} is not the declared model {stated['file']}: {both}")
-    named, column = {name: declared.content[name] for name in ("target", "groups")}, declared.clusters
-    other = f"clusters must be the declared column, {column or 'none'}: got {clusters}; declare again to change it."
-    require_input(clusters in (None, column), other, "clusters")
-    judging = Judging.of(model, data, read, needs_target=True, **named, roles={"clusters": column})
+    named = {name: declared.content[name] for name in ("target", "groups")}
+    judging = Judging.of(model, data, read, needs_target=True, **named, roles={"clusters": declared.clusters})
     found, rows = _score(judging, labelled=True)
     n_missing = int((~found.is_labelled).sum())
     lacking = f"{n_missing:,} rows of {judging.source.name} have no value of {judging.target}."
@@ -399,7 +390,7 @@ def certify(
         second = f"on {', '.join(same[-1:])}: a second one needs again=, and the certificate states it."
         require_input(again or not same, f"{declaration} was certified on these rows {second}", "again")
         content = _content(declared, found, rows, judging, same, len(earlier) - len(same))
-        content["signed_by"] = None if key is None else _hex(key)
+        content["signed_by"] = None if key is None else key.public_key().public_bytes_raw().hex()
         content = json.loads(json.dumps(content))  # what a file holds
         payload = _payload(content)
         signature = None if key is None else key.sign(payload).hex()
@@ -432,9 +423,9 @@ def _records(path: Path) -> list[dict[str, str]]:
     if not path.exists():
         return []
     found: Any = read_json(path, _RECORD_FORMAT, None, "a record of earlier certifications").get("certifications")
-    are_records = isinstance(found, list) and all(isinstance(one, dict) for one in found)
-    is_record = are_records and all({"date", "declaration", "rows"} <= {*one} for one in found)
-    require_input(is_record, f"{path} is damaged, the record of earlier certifications: restore it.")
+    keys = {"date", "declaration", "rows"}
+    are_records = isinstance(found, list) and all(isinstance(one, dict) and keys <= {*one} for one in found)
+    require_input(are_records, f"{path} is damaged, the record of earlier certifications: restore it.")
     return list(found)
 
 
@@ -516,7 +507,7 @@ def _content(
         "description": {name: stated["description"].get(name, "") for name in FIELDS},
         "notes": notes,
         "not_tested": list(_NOT_SAID),
-        "versions": _versions(),
+        "versions": {"crcen": __version__, **installed_versions(_PACKAGES)},
     }
 
 
@@ -544,10 +535,6 @@ def _ed25519() -> tuple[Key, Key]:
     parts = ("serialization", "asymmetric.ed25519")
     serialization, ed25519 = (need(f"{names}.{part}", "certificate", purpose) for part in parts)
     return serialization, ed25519
-
-
-def _hex(private: Key) -> str:
-    return str(private.public_key().public_bytes_raw().hex())
 
 
 def _private_key(path: str | Path) -> Key:
@@ -593,7 +580,7 @@ def generate_key(out: str | Path) -> KeyPair:
     except BaseException:
         private.unlink(missing_ok=True)
         raise
-    return KeyPair(private, public, _hex(key))
+    return KeyPair(private, public, key.public_key().public_bytes_raw().hex())
 
 
 @dataclass(frozen=True)
@@ -664,8 +651,7 @@ def verify(
         source = inputs.source_of(data, read, None if model is None else inputs.model_of(model))
         checks.append(_data_check(content["data"], source))
     if page is not None:
-        raw = read_bytes(page)
-        is_page = is_same and raw == certificate_page(content).encode()
+        is_page = read_bytes(page) == certificate_page(content).encode() and is_same
         text = "the page of this certificate" if is_page else "not the page that this version of crcen writes"
         checks.append(("page", is_page, text))
     return Verification(tuple(checks), str(content["verdict"]) if is_same else "")

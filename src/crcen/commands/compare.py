@@ -164,8 +164,7 @@ class _Evidence:
         for column, cells in rows.groups.items():
             values = cells[use]
             for value in dict.fromkeys(values):
-                key = json.dumps([column, value], ensure_ascii=False)
-                put(key, difference, values == value, reach)
+                put(json.dumps([column, value], ensure_ascii=False), difference, values == value, reach)
         many = "groups must have few values: all calls together have too many."
         require_input(len(self.groups) <= 10 * _MOST_GROUPS, many, "groups")
 
@@ -275,17 +274,15 @@ def compare_models(
     require(sorted(pairs) == [0, 2], either, "probability_old", "probability_new")
     alone = f"positive must go with columns of probabilities, since models know theirs: got {positive!r}."
     require(positive is None or probability_old is not None, alone, "positive")
-    if probability_old is not None and probability_new is not None:
+    if old is None or new is None:
         by_counts = weighting is None or isinstance(weighting, Alpha | str)
         got = "none" if weighting is None else f"{weighting}, which needs the class counts of training"
         needed = "a comparison of probabilities needs a price: state what a miss is worth, or costs="
         require(costs is not None or not by_counts, f"{needed}; got {got}.", "costs")
         source = inputs.source_of(data, read)
-        models = _columns((probability_old, probability_new), source, target, positive)
+        models = _columns((probability_old or (), probability_new or ()), source, target, positive)
         shown = digests = tuple(",".join(one.feature_names_in_) for one in models)
     else:
-        assert old is not None
-        assert new is not None
         models = (inputs.model_of(old), inputs.model_of(new))
         named = {"old": old, "new": new}
         shown = tuple(Path(one).name if isinstance(one, str | Path) else side for side, one in named.items())
@@ -385,12 +382,10 @@ def _rows(judging: Judging, new_model: Estimator) -> _Rows:
         least = float(e[(e > 0.0) & (e <= 1.0)].min(initial=1.0))
     elif not known.all():
         n_missing = int((~known).sum())
-        if label_selection(known, found.p[:, price.positive or 0], old != new).p_value < _MISSING_P:
-            biased = (
-                f"{n_missing:,} rows lack a value of {target}, which depends on the score and biases the comparison"
-            )
-            named = "name audit_probability=, the probability that a row was checked."
-            raise InvalidInput(f"{biased}; {named}", parameter="audit_probability")
+        is_random = label_selection(known, found.p[:, price.positive or 0], old != new).p_value >= _MISSING_P
+        biased = f"{n_missing:,} rows lack a value of {target}, which depends on the score and biases the comparison"
+        named = "name audit_probability=, the probability that a row was checked."
+        require_input(is_random, f"{biased}; {named}", "audit_probability")
         notes.append(f"{n_missing:,} rows without a value of {target} were left out")
     by_group = {name: np.where(frame[name].notna(), frame[name].astype(str), "missing") for name in groups}
     return _Rows(y, old, new, weights, used, by_group, together, least, digest.rows, notes)

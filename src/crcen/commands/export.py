@@ -427,8 +427,7 @@ def _tree_logit(graph: _Graph, trees: Member, X: _Value) -> _Value:
 
     own = np.arange(len(trees.left))
     is_leaf = trees.left == own
-    ends = np.append(trees.roots[1:], len(own))
-    tree_of = np.repeat(np.arange(trees.n_trees), ends - trees.roots)
+    tree_of = np.repeat(np.arange(trees.n_trees), np.diff(trees.roots, append=len(own)))
     node = own - trees.roots[tree_of]  # numbers begin anew in every tree
     leaves = np.flatnonzero(is_leaf)
     leaf_number = np.cumsum(is_leaf) - 1

@@ -90,8 +90,7 @@ def source_of(
     """The table that a command reads, by default as in training; a second one (not strict) need not fit the options."""
     if isinstance(data, Table):
         return data
-    options = (ReadOptions() if read is None else read).with_training(model)
-    return open_table(data, options, is_strict=is_strict)
+    return open_table(data, (ReadOptions() if read is None else read).with_training(model), is_strict=is_strict)
 
 
 def check_column(name: str, columns: tuple[str, ...], what: str, where: str) -> str:

@@ -22,7 +22,7 @@ from crcen.tables.leaks import Cells, Signs, cells_of, find_signs, separations
 from crcen.tables.locations import ReadOptions
 from crcen.theory.intervals import Interval, share_interval
 from crcen.theory.limits import FEWEST_POSITIVES, LEAK_AREA
-from crcen.theory.rows import Array, ShownInOneLine
+from crcen.theory.rows import Array, ShownInOneLine, short
 
 # Rows that single columns are ranked on, and examples of cells that are shown.
 _MOST_ROWS, _EXAMPLES, _LONGEST, _LONGEST_NAME = 20_000, 3, 24, 32
@@ -58,7 +58,7 @@ class ColumnLook:
         elif self.examples and self.kind != "left out":
             shown = f"; such as {', '.join(self.examples)}"
         note = f" ({self.note})" if self.note else ""
-        name = _short(self.name, _LONGEST_NAME)
+        name = short(self.name, _LONGEST_NAME)
         return name, self.kind, missing, f"{self.n_values:,}", area, f"{self.plan}{shown}{note}"
 
 
@@ -319,7 +319,7 @@ def _columns(
     for name in map(str, table.frame.columns):
         n_missing = n_rows - int(np.count_nonzero(every[name].is_there))
         n_values, commonest = table[name].examples(0 if name in shown else _EXAMPLES)
-        examples = shown.get(name, tuple(_short(one, _LONGEST) for one in commonest))
+        examples = shown.get(name, tuple(short(one, _LONGEST) for one in commonest))
         if name in reasons:
             found.append(ColumnLook(name, "left out", n_missing, n_values, examples, reasons[name]))
             continue
@@ -340,11 +340,6 @@ def _plan(column: Column, n_missing: int) -> str:
     }
     has_gaps = n_missing and column.kind != "category"
     return plans[column.kind] + ("; missing values are filled and have an indicator column" if has_gaps else "")
-
-
-def _short(text: str, longest: int) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def _areas(reader: TableClassifier, table: TableCells, rows: _Rows, seed: int) -> dict[str, float]:

@@ -32,7 +32,7 @@ from crcen.tables.profile import Difference
 from crcen.theory.criteria import Criterion
 from crcen.theory.intervals import UNKNOWN, Interval, normal_interval
 from crcen.theory.limits import FALSE_ALARM_RATE, WATCHED_COLUMNS_PART
-from crcen.theory.metrics import ExpectedShares, expected_shares
+from crcen.theory.metrics import expected_shares
 from crcen.theory.price import sigmoid
 from crcen.theory.rows import Array, Bools, Index, ShownInOneLine
 from crcen.theory.sequential import ConfidenceSequence
@@ -55,9 +55,9 @@ class ExpectedRows(NamedTuple):
     costs: Array
     column: int = -1
 
-    def shares(self) -> ExpectedShares:
-        """Precision and recall of the class."""
-        return expected_shares(self.p[:, self.column], self.actions == self.column)
+    def share(self, name: str) -> Interval:
+        """Precision or recall of the class."""
+        return expected_shares(self.p[:, self.column], self.actions == self.column)[name]
 
     def cost(self, n_rows: float) -> Interval:
         """Of all classes, for this number of rows."""
@@ -77,8 +77,8 @@ class ExpectedMetric(NamedTuple):
 
 # In the order they are printed. A metric is one entry.
 EXPECTED_METRICS: dict[str, ExpectedMetric] = {
-    "precision": ExpectedMetric("precision", lambda rows: rows.shares().precision),
-    "recall": ExpectedMetric("recall", lambda rows: rows.shares().recall),
+    "precision": ExpectedMetric("precision", lambda rows: rows.share("precision")),
+    "recall": ExpectedMetric("recall", lambda rows: rows.share("recall")),
     "cost_per_1000": ExpectedMetric("cost of 1,000 rows", lambda rows: rows.cost(1000.0), is_share=False),
 }
 
@@ -281,11 +281,8 @@ def monitor_table(
     check("false_alarm_rate", rate, is_share(rate), "lie between 0 and 1")
     inputs.check_outputs({"state": state, "page": page}, model, data, declaration, costs)
     check("when", when, when is None or cohort is None, "be left out with cohort=, which says when", "cohort")
-    stated = None if declaration is None else declaration_of_model(declaration, model)
-    if stated is not None:
-        other = f"clusters must be the declared column, {stated.clusters or 'none'}, with declaration=: got {clusters}."
-        require(clusters in (None, stated.clusters), other, "clusters", "declaration")
-        clusters = stated.clusters
+    stated = None if declaration is None else declaration_of_model(declaration, model, clusters)
+    clusters = clusters if stated is None else stated.clusters
     roles = {"weight": weight, "clusters": clusters, "cohort": cohort, "audit_probability": audit_probability}
     others = {"delay": delay, **roles, "clusters": None}
     wrong = ", ".join(name for name, value in others.items() if value is not None)
@@ -590,13 +587,7 @@ def _page(watch: TableWatch, kept: MonitorState) -> str:
         ]
         for name, metric in EXPECTED_METRICS.items()
     }
-    parts: Values = {
-        "metrics": EXPECTED_METRICS,
-        "watch": watch,
-        "n_calls": kept.n_calls,
-        "history": history,
-        "evidence": evidence,
-        "expected": expected,
-    }
+    parts: Values = {"metrics": EXPECTED_METRICS, "watch": watch, "n_calls": kept.n_calls, "history": history}
+    parts |= {"evidence": evidence, "expected": expected}
     parts |= {"word": "Alarm" if watch.is_alarm else "Quiet", "label_rate": label_rate, "bar": -math.log10(label_rate)}
     return rendered("monitor.html.j2", parts, asset("report.css") + asset("monitor.css"))

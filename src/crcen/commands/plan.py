@@ -224,7 +224,7 @@ def _effect(
 
 def _for_recall(p: Array, actions: Index, k: int, bound: float, **chances: float) -> float:
     """Labelled rows for a bound on the recall of a class; infinite if its expected recall is not above the bound."""
-    recall = expected_shares(p[:, k], actions == k).recall.value
+    recall = expected_shares(p[:, k], actions == k)["recall"].value
     if not bound < recall <= 1.0:
         return math.inf
     try:

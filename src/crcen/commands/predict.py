@@ -298,11 +298,8 @@ def predict_table(
             frame = frame.iloc[np.argsort(-np.concatenate(risks), kind="stable")].reset_index(drop=True)
         if writer is not None and frame is not None:
             writer.write(frame)
-    uses = [f"clusters change no answer: of each {clusters} at most one row was compared with the training rows"]
-    if shares is not None and shares.is_estimated:
-        uses.append("the interval of the prevalence allows for dependent rows")
-    uses += ["intervals and guarantees on held-out rows allow for dependent rows"] if chosen is not None else []
-    cluster_notes = ["; ".join(uses)] if clusters is not None else []
+    uses = f"clusters change no answer: of each {clusters} at most one row was compared with the training rows"
+    cluster_notes = [f"{uses}, and intervals and guarantees allow for dependent rows"] if clusters is not None else []
     is_one_price = met is None and rule.review is None and cost_column is None and shares is None
     price: Price | None = rule.price
     if met is not None:  # at the class counts of training

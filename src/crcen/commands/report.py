@@ -134,8 +134,7 @@ def report_table(
         written = crcen.write_report(rows.model, X, y, out, sample_weight=rows.weights, groups=parted, **options)
     judged = None
     if column is not None and rule.review is not None:
-        by = (model.weighting_.cost_ratio, rows.y == column, rows.weights)
-        judged = rule.review.meet(rows.p[:, column], *by)
+        judged = rule.review.meet(rows.p[:, column], model.weighting_.cost_ratio, rows.y == column, rows.weights)
     notes += [*seen, *inputs.weight_notes(model, weight)]
     return TableReport(Path(out), len(y), written.findings, tuple(notes), judged, rows.shares, audited)
 

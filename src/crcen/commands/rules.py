@@ -136,8 +136,7 @@ def decision_price(weighting: Weighting, costs: CostsLike, model: FittedModel) -
     if trained.positive is None:
         return trained.replace(found)
     actions = "these costs have actions of their own, and this model was fitted for a price of two classes"
-    is_price = not isinstance(found, CostMatrix)
-    require(is_price, f"{actions}: fit it with costs=, or use review=.", "costs", "review")
+    require(not isinstance(found, CostMatrix), f"{actions}: fit it with costs=, or use review=.", "costs", "review")
     if isinstance(found, list):  # with a cost ratio of full precision
         found = CostRatio(found[trained.positive] / found[1 - trained.positive])
     return trained.replace(Lam(0.5) if found is None else found)
@@ -235,8 +234,7 @@ def _table_of_costs(given: DataFrame) -> tuple[str, list[str], list[str], NDArra
     cells = cells.loc[(cells != "").any(axis=1), (cells != "").any(axis=0) | (cells.columns != "")]
     form = "a first line with what can be decided, then a line for each true class, its name first"
     got = f"got {len(cells) + 1} lines and {cells.shape[1]} columns."
-    is_table = len(cells) > 1 and cells.shape[1] > 2
-    require_input(is_table, f"{name} must be a table of costs: {form}; {got}")
+    require_input(len(cells) > 1 and cells.shape[1] > 2, f"{name} must be a table of costs: {form}; {got}")
     costs = cells.iloc[:, 1:].map(lambda cell: "" if is_missing_mark(cell) else cell)
     return name, cells.iloc[:, 0].tolist(), list(cells.columns[1:]), costs.to_numpy(dtype=object)
 

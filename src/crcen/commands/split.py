@@ -223,8 +223,7 @@ def _survey(name: str, chunks: Iterable[pd.DataFrame], target: str, other: str |
             others.append(chunk[other])
         if skipped is None:
             skipped = [target, *(one for one in chunk.columns if _numbers_rows(one, chunk[one]))]
-            compared = [one for one in chunk.columns if one not in skipped]
-            is_coarse = are_coarse(compared, partial(_hashes, chunk))
+            is_coarse = are_coarse([one for one in chunk.columns if one not in skipped], partial(_hashes, chunk))
         hashes.append(_hashes(chunk.drop(columns=skipped)))
     code = np.concatenate(codes) if codes else np.empty(0, dtype=np.int8)
     inputs.class_labels(found, target, None, name, int((code < 0).sum()))

@@ -184,8 +184,7 @@ def draw_readings(tracks: Tracks, alarms: list[DriftAlarm], ax: Axes) -> Axes:
     for name, track in tracks.items():
         width, label = (2.0, "all rows") if name is None else (1.0, name)
         over_bar = [(one.log_evidence + math.log(track.level)) / math.log(10.0) for one in track.history]
-        batches = [one.batch for one in track.history]
-        (line,) = ax.plot(batches, over_bar, marker=".", linewidth=width, label=label)
+        (line,) = ax.plot([one.batch for one in track.history], over_bar, marker=".", linewidth=width, label=label)
         for alarm in alarms:
             if alarm.segment == name:
                 ax.axvline(alarm.batch, color=line.get_color(), linestyle=":")

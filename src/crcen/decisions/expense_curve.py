@@ -61,8 +61,7 @@ class CurveRows:
         if self.positive is not None:
             pos, neg = class_totals(self.y == self.positive, self.weights)
             return np.array([neg, pos][:: 1 if self.positive == 1 else -1])
-        n_classes = self.p.shape[1]
-        return Labels(np.array(self.labels or range(n_classes))).counts(self.y, self.weights)
+        return Labels(np.array(self.labels or range(self.p.shape[1]))).counts(self.y, self.weights)
 
     def label(self, number: int) -> Any:
         """The label of a class, or its number."""
@@ -195,8 +194,7 @@ class ExpenseCurve(ExpenseTable):
         classes, price = tuple(path.labels.classes.tolist()), path.weightings[0]
         rows = CurveRows(path.y, np.empty((0, len(classes))), path.weights, price.positive, classes)
         source = f"out-of-fold rows, {len(splits)} folds" if len(splits) > 1 else "test rows"
-        found = (rows, path.paths, path.chosen, equations, source)
-        return cls._judged(*found, level, n_resamples, random_state)
+        return cls._judged(rows, path.paths, path.chosen, equations, source, level, n_resamples, random_state)
 
     @classmethod
     def from_cv(

@@ -116,8 +116,7 @@ def _error_of_refits(
         if n_classes > 2:
             raised.append(_pair_noise(target[own], middle, change / (middle @ w)[:, None], sizes[own], price))
     found = of_all * 0.5 * np.mean(np.square(moved), axis=0)
-    least = np.diag(whole_variance)
-    ratios = divided(found, least, 0.0)
+    ratios = divided(found, np.diag(whole_variance), 0.0)
     root = np.sqrt(0.5 * (ratios + ratios.mean()))
     degrees = 4.0 * (n_fits - 1) / (1.0 + 3.0 / (n_classes - 1))  # of half a ratio and half the mean of K − 1
     stretched = root[:, None] * whole_variance * root

@@ -369,8 +369,7 @@ class Application:
         if query.get("decision"):
             shown = shown[shown["decision"].astype(str) == query["decision"]]
         if words := query.get("search", "").strip().lower():
-            texts = shown.astype(str)
-            hit = texts.apply(lambda column: column.str.lower().str.contains(words, regex=False))
+            hit = shown.astype(str).apply(lambda column: column.str.lower().str.contains(words, regex=False))
             shown = shown[hit.any(axis=1)]
         sort = query.get("sort")
         if sort in frame.columns:

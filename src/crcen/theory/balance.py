@@ -213,8 +213,7 @@ def _newton(rows: BalanceRows, shifts: Array, flows: Array) -> tuple[Array, Arra
 
 def _sets(jacobian: Array) -> list[Bools]:
     """Single classes, and the connected parts of the graph of exchanges at a few strengths."""
-    n_classes = len(jacobian)
-    found = {tuple(row) for row in np.eye(n_classes, dtype=bool).tolist()}
+    found = {tuple(row) for row in np.eye(len(jacobian), dtype=bool).tolist()}
     for least in _STRENGTHS:
         n_parts, part = connected_components(jacobian > least, directed=False)
         if n_parts > 1:

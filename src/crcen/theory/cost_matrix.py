@@ -96,8 +96,7 @@ class CostMatrix(Shown):
 
     def with_review(self, cost: float, name: str = "review") -> "CostMatrix":
         """The same costs with one more action, whose cost is the same for every true class."""
-        column = np.full((*self.costs.shape[:-1], 1), float(cost))
-        costs = np.concatenate([self.costs, column], axis=-1)
+        costs = np.concatenate([self.costs, np.full((*self.costs.shape[:-1], 1), float(cost))], axis=-1)
         return CostMatrix(costs, self.labels, (*self.actions, name), self.is_binary)
 
     @property

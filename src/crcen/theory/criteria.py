@@ -399,12 +399,6 @@ _MOST_POSITIVES = 1_000_000
 _SIMULATIONS = 100
 
 
-def _check_shares(**shares: float) -> None:
-    for name, value in shares.items():
-        if not 0.0 < value < 1.0:
-            raise InvalidParameter(f"{name} must lie between 0 and 1, got {value:g}")
-
-
 def _information(p: Array, weights: Array, k: int) -> float:
     """Information about a drift of class k per row: j = (Σhv)² / (m Σh²v)."""
     values = residual_values(p, weights, k)
@@ -416,9 +410,6 @@ def labels_for_drift(
     p: Array, weights: Array, k: int, drift: float, *, power: float = 0.8, level: float = 0.05, uncertainty: float = 0.0
 ) -> float:
     """Labelled rows with which the residual test finds a drift d: n = 1 / (j[(d / (z_{1−α/2} + z_power))² − σ²])."""
-    _check_shares(power=power, level=level)
-    if not (math.isfinite(drift) and drift != 0.0):
-        raise InvalidParameter(f"drift must be a finite number other than 0, got {drift:g}", parameter="drift")
     information = _information(p, weights, k)
     room = (drift / float(stats.norm.isf(level / 2.0) + stats.norm.ppf(power))) ** 2 - uncertainty**2
     return math.ceil(1.0 / (information * room)) if room > 0.0 and information > 0.0 else math.inf
@@ -437,7 +428,6 @@ def positives_for_recall_bound(
     bound: float, recall: float, *, confidence: float = LEVEL, power: float = 0.8
 ) -> tuple[int, int]:
     """Positives needed, and how many must be found, for an exact lower bound below the expected ``recall``."""
-    _check_shares(bound=bound, confidence=confidence, power=power)
     if not bound < recall <= 1.0:
         raise InvalidParameter(f"the expected recall, {recall:g}, must be above the bound {bound:g} and at most 1")
     start, chunk = 1, 256
@@ -457,7 +447,6 @@ def labels_for_recall_bound(
 ) -> int:
     """Labelled rows for an exact lower bound on recall, the number of positives among them being random."""
     positives, _ = positives_for_recall_bound(bound, recall, confidence=confidence, power=power)
-    _check_shares(prevalence=prevalence)
     counts = np.arange(2 * positives + 50)
     needed = stats.binom.isf(1.0 - confidence, counts, bound) + 1.0
     passes = np.where(needed <= counts, stats.binom.sf(needed - 1.0, counts, recall), 0.0)
@@ -476,8 +465,6 @@ def labels_for_recall_bound(
 
 def labels_for_cost_width(p: Array, actions: Index, costs: Array, width: float, *, level: float = LEVEL) -> float:
     """Labelled rows for a cost interval of this width, of decisions like these; infinite beyond 10¹⁵ rows."""
-    if not (math.isfinite(width) and width > 0.0):
-        raise InvalidParameter(f"the width of the interval must be above 0, got {width:g}")
 
     def excess(log_rows: float) -> float:
         found = intervals.expected_cost_interval(p, actions, costs, math.exp(log_rows), level=level)
@@ -506,7 +493,6 @@ def audits_for_recall_bound(
     seed: int = 0,
 ) -> float:
     """Audits with which the lower bound on recall reaches ``bound`` with this power, by simulation; maybe infinite."""
-    _check_shares(bound=bound, confidence=confidence, power=power)
     rng, n_quiet, own = np.random.default_rng(seed), int(quiet.sum()), chance[quiet]
     caught = rng.poisson(float(chance[~quiet].sum()), _SIMULATIONS)
     missed, total = rng.poisson(float(own.sum()), _SIMULATIONS), float(own.sum())

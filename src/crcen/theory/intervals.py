@@ -9,7 +9,6 @@ from scipy.special import betainc, betaincinv, chdtri, expit, logit, ndtri, stdt
 
 from crcen._support.lazy import optimize
 from crcen._support.text import json_value
-from crcen.exceptions import InvalidInput
 from crcen.theory.rows import Array, Bools, Clusters, Index, effective_rows, normalised
 
 LEVEL = 0.95
@@ -273,8 +272,6 @@ def estimate_shares(
     model's own error in log-odds, which makes the intervals longer. So do ``clusters`` of rows that depend on each
     other: by the design effect of the score of a share.
     """
-    if p.ndim != 2 or len(p) < 1 or trained.shape != (p.shape[1],) or not (trained > 0.0).all():
-        raise InvalidInput(f"shares need probabilities (n, K) and K shares above 0, got {p.shape} and {trained.shape}")
     before = trained / trained.sum()
     ratio = p / before
     shares, top = _maximise(ratio, before)

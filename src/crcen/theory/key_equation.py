@@ -242,8 +242,7 @@ def key_equation(
     if training_error is not None and len(training_error.least) != n_classes:
         raise InvalidInput(f"training_error is for {len(training_error.least)} classes, and q has {n_classes}.")
     related = checks.check_clusters(clusters, numbers.size)
-    rows = _TestedRows(numbers, columns, sizes, price, training_error, 1.0, related, is_stratified)
-    found = rows.equation()
+    found = _TestedRows(numbers, columns, sizes, price, training_error, 1.0, related, is_stratified).equation()
     return found if clusters is None or found.z_reason else replace(found, pairs=found.equations)
 
 

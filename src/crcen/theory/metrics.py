@@ -347,15 +347,8 @@ def _count(value: float) -> str:
     return f"{value:,.0f}" if value.is_integer() or value >= 100 else f"{value:.3g}"
 
 
-class ExpectedShares(NamedTuple):
-    """Expected precision and recall of decisions without labels, with the middle 95 % of chance; NaN if undefined."""
-
-    precision: Interval
-    recall: Interval
-
-
-def expected_shares(p: Array, alarms: Bools) -> ExpectedShares:
-    """Expected precision and recall if rows of probability p are positive with probability p, independently."""
+def expected_shares(p: Array, alarms: Bools) -> dict[str, Interval]:
+    """Expected "precision" and "recall" if rows are positive with probability p, independently; NaN if undefined."""
     n_alarms, total, precision, recall = int(alarms.sum()), float(p.sum()), UNKNOWN, UNKNOWN
     caught, missed = (float((p * (1.0 - p))[rows].sum()) for rows in (alarms, ~alarms))  # variances
     catches = float(p[alarms].sum())
@@ -364,7 +357,7 @@ def expected_shares(p: Array, alarms: Bools) -> ExpectedShares:
     if total > _NONE:
         share = catches / total
         recall = normal_interval(share, math.sqrt((1.0 - share) ** 2 * caught + share**2 * missed) / total)
-    return ExpectedShares(precision, recall)
+    return {"precision": precision, "recall": recall}
 
 
 def row_draws(counts: Index, n_resamples: int, generator: np.random.Generator) -> Iterator[Index]:

@@ -466,6 +466,5 @@ def holm(p_values: Sequence[float] | Array) -> Array:
     known = np.flatnonzero(~np.isnan(values))
     order = known[np.argsort(values[known], kind="stable")]
     adjusted = np.full(values.shape, np.nan)
-    scaled = values[order] * np.arange(len(order), 0, -1)
-    adjusted[order] = np.minimum(np.maximum.accumulate(scaled), 1.0)
+    adjusted[order] = np.minimum(np.maximum.accumulate(values[order] * np.arange(len(order), 0, -1)), 1.0)
     return adjusted

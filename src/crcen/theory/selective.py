@@ -51,8 +51,7 @@ def audit_probabilities(scores: Array, quiet: Bools, n_audits: float, *, floor: 
 
 def row_hash(keys: Keys, seed: int) -> Array:
     """A number in [0, 1) for each key, the same for the same seed and key in any order (SplitMix64)."""
-    mask = 0xFFFFFFFFFFFFFFFF
-    start = (int(seed) * 0x9E3779B97F4A7C15 + 0xD1B54A32D192ED03) & mask
+    start = (int(seed) * 0x9E3779B97F4A7C15 + 0xD1B54A32D192ED03) & 0xFFFFFFFFFFFFFFFF
     with np.errstate(over="ignore"):
         z = keys.astype(np.uint64) + np.uint64(start)
         for _ in range(2):  # twice: neighbouring keys and seeds must not be related
@@ -148,8 +147,7 @@ def audited_cost(y: Index, actions: Index, p: Array, costs: Array, e: Array, def
                 continue
             hit = labelled & (y == k) & (actions == action)
             if action == default:
-                w = 1.0 / e[hit]
-                reach = _gamma_reach(w, largest)
+                reach = _gamma_reach(1.0 / e[hit], largest)
             else:
                 count = float(hit.sum())
                 low, high = clopper_pearson(count, n)
