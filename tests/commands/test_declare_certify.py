@@ -331,7 +331,7 @@ def test_a_monitor_raises_an_alarm_when_a_declared_criterion_no_longer_holds(mix
         crcen.monitor_table(model_file, mixed_table(300, 30), state=state, declaration=tmp_path / "other.toml")
     with pytest.raises(crcen.InvalidParameter, match="must be the declared column, none"):
         crcen.monitor_table(model_file, mixed_table(300, 30), declaration=declaration, clusters="id")
-    with pytest.raises(crcen.InvalidInput, match="another model"):
+    with pytest.raises(crcen.InvalidInput, match="is not the declared model"):
         crcen.monitor_table(tmp_path / "d.toml", mixed_table(300, 30), declaration=declaration)
 
 

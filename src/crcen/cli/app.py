@@ -208,7 +208,6 @@ def _prevalence(text: str) -> str | float | dict[str, float]:
 
 
 def _by_class(texts: list[str], allowed: str) -> dict[str, float]:
-    """CLASS=NUMBER pairs with commas between."""
     found: dict[str, float] = {}
     for part in ",".join(texts).split(","):
         label, _, number = part.rpartition("=")

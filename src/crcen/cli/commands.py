@@ -45,7 +45,6 @@ _add_evidence, _add_research = (partial(add_command, panel=panel) for panel in (
 
 
 def _bytes(text: str) -> int:
-    """A size such as 4GB or 500MB in bytes."""
     found = re.fullmatch(r"\s*(\d+\.?\d*)\s*([KMGT]?)B?\s*", text.upper())
     if found is None:
         raise typer.BadParameter(f"must be a size such as 4GB or 500MB: got {text!r}.")
@@ -343,9 +342,8 @@ _add_evidence(
         "json_out": option(Path, "The JSON file to write.", default=Path("certificate.json")),
         "sign": option(Path, "Ed25519 private key, of `crcen keygen`."),
         "again": option(bool, "Certify on the same rows once more; the certificate states it."),
-        "clusters": option(str, "Column of rows that belong together: the declared one, which is the default."),
     },
-    "data read",
+    "data clusters read",
     exit_code=lambda result: 3 if result.verdict == "fail" else 0,
 )
 _add_evidence(
@@ -379,11 +377,10 @@ _add_evidence(
         "probability_old": _column(list[str], "Column of the old model, or CLASS=COLUMN for each class."),
         "probability_new": _column(list[str], "Column of the new model, or CLASS=COLUMN for each class."),
         "positive": _column(str, "The positive class; default 1 of 0 and 1."),
-        "groups": option(list[str], "Column whose values are groups; may be repeated."),
         "confidence": option(float, "One minus the probability of ever naming the wrong model.", default=0.95),
         "state": option(Path, "JSON file with the state between calls, until the comparison is decided."),
     },
-    "target price weighting clusters audit_probability read",
+    "target price weighting clusters audit_probability groups read",
 )
 add_command(
     "serve model.crcen --port 8000 | "

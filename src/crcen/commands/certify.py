@@ -98,7 +98,6 @@ def _score(judging: Judging, *, labelled: bool) -> tuple[ScoredTable, RowDigest]
 
 
 def _scored_classes(judging: Judging, found: ScoredTable) -> ScoredClasses:
-    """The rows as the tests of criteria take them."""
     model, costs, price = judging.model, own_costs(judging.model), judging.model.weighting_
     if price.positive is None:
         price = replace(price, costs=costs)
@@ -236,7 +235,6 @@ def _criterion_content(
 
 
 def _description(given: Mapping[str, str] | str | Path | None) -> dict[str, str]:
-    """All descriptive fields, empty if they are not stated."""
     where = "description"
     if isinstance(given, str | Path):
         where, raw = str(given), read_bytes(given)

@@ -288,7 +288,6 @@ def build_graph(model: Estimator) -> Proto:
 
 
 def _column(graph: _Graph, column: Member) -> _Value:
-    """A column of the table, encoded as its `encode` does."""
     if column.kind == "category":
         return _category(graph, column)
     cells = graph.input(column.name)
@@ -419,7 +418,6 @@ def _piecewise_linear(graph: _Graph, X: _Value, knots: Array, scores: Array) -> 
 
 
 def _tree_logit(graph: _Graph, trees: Member, X: _Value) -> _Value:
-    """The logit of trees, (rows,), or (rows, K)."""
     # The operator's answers are single: it gives numbers of leaves, whose values are added in double precision.
 
     def doubles(name: str, values: NDArray[np.generic]) -> Proto:

@@ -300,7 +300,6 @@ class TableFit(FittedTable):
         return [f"{title:<24} {text}" for title, text in texts.items()]
 
     def _class_lines(self) -> list[str]:
-        """Found rows and false alarms of each class, and rows given to other actions."""
         table, labels = self.quality.counts.table, [str(label) for label in self.quality.costs.names]
         width, lines = max(map(len, labels)), []
         for k, label in enumerate(labels):
@@ -655,7 +654,6 @@ def _class_notes(model: TableClassifier, quality: Quality) -> list[str]:
 
 
 def _why_positive(rows: Rows, model: TableClassifier, weight: str | None) -> list[str]:
-    """Why a class is the positive one, if that was not stated and is not obvious."""
     counts = rows.y.value_counts()
     rarer, by_rows = model.pos_label_, counts.index[1]
     if weight is not None and counts.iloc[0] != counts.iloc[1] and by_rows != rarer:

@@ -361,7 +361,6 @@ def _columns_of_type(table: Table, is_type: Callable[[pa.DataType], bool]) -> li
 
 
 def _folder(storage: str | Path | None) -> Path | None:
-    """The storage folder, unless it is an address."""
     return None if storage is None or "://" in str(storage) else Path(storage)
 
 

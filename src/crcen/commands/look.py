@@ -212,7 +212,6 @@ def inspect_table(
 
 
 def _clusters(name: str, rows: "_Rows") -> Values:
-    """Clusters in numbers."""
     numbers, mixed = inputs.cluster_numbers(rows.frame[name]), None
     if rows.numbers is not None:
         pairs = np.unique(numbers * len(rows.counts) + rows.numbers)

@@ -575,7 +575,6 @@ class MonitorState:
 
 
 def _page(watch: TableWatch, kept: MonitorState) -> str:
-    """A self-contained HTML page with the result of each call and the running evidence."""
     history, label_rate = kept.history[-_SHOWN_CALLS:], kept.monitor.false_alarm_rate
     evidence = [(float(one.batch), one.log_evidence / math.log(10.0)) for one in kept.monitor.history[None]]
     # Each call with its value and the ends of its interval.

@@ -129,7 +129,6 @@ class TablePredictions(Result):
         return "\n".join([*lines, *([] if self.path is None else [f"Written to {self.path}"])])
 
     def _decisions(self) -> list[str]:
-        """What was decided, by which price or goal, and what is expected of it."""
         decided, lines, expected = f"{self.n_alarms:,} of them {self.positive}", list[str](), ""
         if self.positive is None:
             decided, table = f"decided between {len(self.expected)} classes", [("", "decided", "expected")]

@@ -177,7 +177,6 @@ def _record(path: Path, target: str) -> Values:
 
 
 def _places(table: Table, folder: Path | None) -> tuple[Path, Path]:
-    """Names of the two files, which must not exist."""
     name = Path(table.name if table.file is None else table.file.path).name
     suffix, compression = format_of_name(name)
     endings = "".join(Path(name).suffixes[-1 - (compression is not None and suffix != "") :])
@@ -317,21 +316,17 @@ def _write(table: Table, chunks: Iterable[pd.DataFrame], is_test: Bools, train: 
     """Both files in one pass, in the format of the table; Parquet keeps its types."""
     import pyarrow.parquet as pq
 
-    start = 0
+    start, parts, both = 0, chunks, (train, test)
     with ExitStack() as opened:
-        if table.kind == "parquet" and table.file is not None and not table.options.to_remember:
+        if is_parquet := table.kind == "parquet" and table.file is not None and not table.options.to_remember:
             parquet = opened.enter_context(pq.ParquetFile(table.file.path))
-            places = [opened.enter_context(atomic_file(place)) for place in (train, test)]
-            files = [opened.enter_context(pq.ParquetWriter(place, parquet.schema_arrow)) for place in places]
-            for batch in parquet.iter_batches(_CHUNK_ROWS):
-                rows = is_test[start : start + len(batch)]
-                start += len(batch)
-                for file, chosen in zip(files, (~rows, rows), strict=True):
-                    file.write(batch.filter(chosen))
-            return
-        writers = [opened.enter_context(TableWriter(place)) for place in (train, test)]
-        for chunk in chunks:
-            rows = is_test[start : start + len(chunk)]
-            start += len(chunk)
+            places = [opened.enter_context(atomic_file(place)) for place in both]
+            writers = [opened.enter_context(pq.ParquetWriter(place, parquet.schema_arrow)) for place in places]
+            parts = parquet.iter_batches(_CHUNK_ROWS)
+        else:
+            writers = [opened.enter_context(TableWriter(place)) for place in both]
+        for part in parts:
+            rows = is_test[start : start + len(part)]
+            start += len(part)
             for writer, chosen in zip(writers, (~rows, rows), strict=True):
-                writer.write(chunk[chosen])
+                writer.write(part.filter(chosen) if is_parquet else part[chosen])

@@ -235,7 +235,6 @@ def _marginal(costs: CostMatrix) -> tuple[float, float]:
 def _minus_mean_cost(
     price: WeightingLike, estimator: Estimator, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None
 ) -> float:
-    """Minus the mean cost of the decisions of a fitted classifier on rows X with labels y."""
     if not hasattr(estimator, "predict_proba"):
         raise InvalidParameter(f"cost_scorer needs probabilities, and {type(estimator).__name__} has none.")
     classes = np.asarray(estimator.classes_)

@@ -147,7 +147,6 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
     # -- fitting -------------------------------------------------------------------------------------------------
 
     def _check_parameters(self, labels: Labels) -> None:
-        """Refuse invalid parameters before anything is fitted."""
         check_choice(self, "method", PROBABILITIES)
         if labels.n_classes > 2 and self.method == "isotonic":
             raise InvalidParameter("Only binary classification is supported by method='isotonic': use 'temperature'.")
@@ -160,7 +159,6 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
             self._stated_shares(labels)
 
     def _price_of_training(self, labels: Labels) -> Price:
-        """The price at which the fitted classifier decides by itself."""
         own = getattr(_nested(self.estimator_)[-1], "weighting_", None)
         if isinstance(own, Price):  # ours: natural probabilities, decided at the price it was given
             return Price(own.weights, own.counts, own.costs)  # by class, whichever is positive
@@ -225,7 +223,6 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         return balancing_counts(estimator, self.classes_, recorded[-1] if recorded else given)
 
     def _stated_shares(self, labels: Labels) -> Array:
-        """The shares of the classes that ``sampling`` states."""
         if isinstance(self.sampling, str):
             allowed = "'auto', None, a share of positives, shares of the classes or a sampler"
             raise InvalidParameter(f"sampling must be {allowed}: got {self.sampling!r}.")
@@ -269,7 +266,6 @@ def _engine(logits: Array) -> Array:
 
 
 def _is(setting: object, word: str) -> bool:
-    """Whether a setting, perhaps an array, is a word."""
     return isinstance(setting, str) and setting == word
 
 
@@ -411,7 +407,6 @@ def _unreadable(name: str, why: str) -> InvalidParameter:
 
 
 def _class_weight(name: str, given: object, classes: LabelArray, rows: Array, totals: Array) -> Array:
-    """scikit-learn's class_weight, (K,)."""
     if isinstance(given, dict):
         return np.array([float(given.get(label, 1.0)) for label in classes.tolist()])
     if not np.allclose(rows / rows.sum(), totals / totals.sum(), rtol=1e-9, atol=0.0):

@@ -554,7 +554,6 @@ def _text(given: Options, name: str) -> str:
 
 
 def _weighting(given: Options) -> tuple[object, Options]:
-    """What mistakes cost, and the options of the command line."""
     kind, value = given.get("price", "balanced"), given.get("value")
     if kind == "balanced":
         return "balanced", {"balanced": True}

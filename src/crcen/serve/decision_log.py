@@ -244,7 +244,6 @@ class LabelledRows:
 
 
 def _audit_probabilities(entries: dict[str, Entry]) -> list[float] | None:
-    """Those of all rows, if all have one."""
     found = [entry[_AUDIT] for entry in entries.values() if _AUDIT in entry]
     return found if len(found) == len(entries) else None
 
@@ -254,7 +253,6 @@ def _page(body: str) -> str:
 
 
 def _columns(served: ServedModel, probability: float | dict[str, float]) -> list[float]:
-    """A probability for each class, from that of the log."""
     if isinstance(probability, dict):
         return [probability[str(label)] for label in served.classes]
     return [1.0 - probability, probability] if served.positive else [probability, 1.0 - probability]

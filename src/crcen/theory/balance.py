@@ -178,7 +178,6 @@ def _merged(parts: Array) -> Array:
 
 
 def _gap(flows: Array) -> float:
-    """The largest gap of log outflow and log inflow."""
     return float(np.abs(flows[0] - flows[1]).max())
 
 

@@ -15,7 +15,6 @@ _ROUNDING = {"torch.bfloat16": 2.0**-8, "torch.float16": 2.0**-11}
 
 
 def _as_array(values: ArrayLike, name: str) -> NDArray[np.generic]:
-    """`values` as a rectangular array of numbers or truth values."""
     try:
         array = np.asarray(as_numpy(values))
     except (TypeError, ValueError) as error:

@@ -233,7 +233,6 @@ class CostMatrix(Shown):
 
 
 def _entry(value: ArrayLike, name: str) -> Array:
-    """One finite number, or finite numbers for rows."""
     try:
         costs = np.asarray(as_numpy(value), dtype=np.float64)
     except (TypeError, ValueError) as error:

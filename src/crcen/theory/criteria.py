@@ -252,7 +252,6 @@ def _nested(outcomes: Sequence[Outcome]) -> tuple[Outcome, ...]:
 
 
 def _measured(one: Criterion, rows: ScoredClasses, part: Bools, confidence: float) -> Outcome:
-    """The test of a criterion on some rows, before Holm's adjustment."""
     y, actions, one_sided = rows.y[part], rows.actions[part], 2.0 * confidence - 1.0
     related = None if rows.clusters is None else rows.clusters[part]
     if one.metric in ("recall", "precision"):
@@ -324,7 +323,6 @@ def _statement(test: Outcome, confidence: float, n_tests: int) -> str:
 
 
 def _claim(test: Outcome, n_tests: int) -> str:
-    """The sentence of a criterion that fails if rows contradict it."""
     if test.criterion.metric == "unlike":
         return {
             "undecided": "Undecided: the model keeps no profile of its training rows.",

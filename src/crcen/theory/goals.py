@@ -267,7 +267,6 @@ class _ShareGoal(ThresholdGoal):
         return self._guaranteed(rows, self.confidence)
 
     def _guaranteed(self, rows: RowsByProbability, confidence: float) -> int:
-        """The cut whose share on new rows is guaranteed."""
         raise NotImplementedError
 
     def meet(self, p: Array, times: ArrayLike | None = None) -> MetGoal:

@@ -258,7 +258,6 @@ def named_groups(column: str, values: ArrayLike, n: int) -> tuple[list[str], Ind
 
 
 def _found_over_expected(is_pos: Bools, chance: Array, w: Array, noise: float, clusters: Index | None) -> Interval:
-    """Positives over the sum of probabilities."""
     expected, found = float((w * chance).sum()), float(w[is_pos].sum())
     if expected <= 0.0:
         return UNKNOWN
