@@ -66,7 +66,9 @@ def json_body(body: bytes) -> object:
         found: object = json.loads(body, parse_constant=reject_constant)
         if b"\\u" in body:
             json.dumps(found, ensure_ascii=False).encode()
-    except (RecursionError, ValueError) as error:
+    except RecursionError:
+        raise InvalidInput("the body must be JSON: got too many nested brackets.") from None
+    except ValueError as error:
         raise InvalidInput(f"the body must be JSON in UTF-8: {str(error)[:120]}.") from None
     return found
 
