@@ -239,7 +239,7 @@ def test_rows_without_a_class_and_what_is_refused(three):
         evaluate_table(three, frame[frame["state"] == "fine"])
     for options, sentence in (
         ({"weighting": crcen.Budget(3)}, "is for two classes, and state has 3"),
-        ({"review": (2, 30)}, "make review a column of costs="),
+        ({"review": (2, 30)}, "state costs=, or fit with positive="),
         ({"fail_on": "CRC010"}, "compares groups: name their columns"),
         ({"clusters": "state"}, "clusters must be another column than the target"),
         ({"min_recall": 3}, "min_recall must be a share"),

@@ -445,10 +445,7 @@ _add_research(
     {"data_home": option(Path, "Folder in imbalanced-learn's cache layout.", **_FOLDER)},
 )
 _add_research(
-    "methods",
-    "List the compared methods: what each changes, how natural probabilities follow, and its source.",
-    _methods,
-    {},
+    "methods", "List the methods: what each changes, how natural probabilities follow, and its source.", _methods, {}
 )
 _add_research(
     "reproduce table1 | reproduce all --quick --out runs/quick",

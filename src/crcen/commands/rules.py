@@ -37,12 +37,6 @@ AUDIT_COLUMNS = ("audit", "audit_probability")
 AUDIT_RULES = ("neyman", "uniform")
 # Fewer labels of quiet rows than expected with a smaller probability: audits have stopped.
 _STOPPED_P = 1e-3
-# What to do instead of an option that needs a positive class.
-_INSTEAD = {
-    "review": "make review a column of costs=",
-    "cost_column": "state costs= by class",
-    "held_out": "state costs=, which need no other rows",
-}
 
 
 def plain_price(price: float) -> float:
@@ -242,10 +236,9 @@ def _table_of_costs(given: DataFrame) -> tuple[str, list[str], list[str], NDArra
 def reject_without_positive(model: FittedModel, options: Mapping[str, object]) -> None:
     """Raise an error for options that need a positive class, if they are set and the model has none."""
     for name, value in options.items():
-        instead = _INSTEAD.get(name, "to find one of them, fit with positive=")
         why = f"it needs a positive class, and this model separates {len(model.classes_)} classes without one"
-        is_right = model.weighting_.positive is not None or value is None
-        require(is_right, f"{name} must be left out: {why}; {instead}.", name, "positive", "costs")
+        is_right, use = model.weighting_.positive is not None or value is None, "state costs=, or fit with positive="
+        require(is_right, f"{name} must be left out: {why}; {use}.", name, "positive", "costs")
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.checks import check_probabilities, check_row_weights
-from crcen.theory.cost_matrix import CostMatrix
+from crcen.theory.cost_matrix import CostMatrix, decision_table
 from crcen.theory.goals import Goal, goal_of
 from crcen.theory.metrics import ConfusionCounts, confusion_counts, count_decisions
 from crcen.theory.price import Alpha, CostRatio, Labels, Price, WeightingLike, as_spec, by_class, cost_ratio_of, resolve
@@ -142,10 +142,10 @@ class DecisionSummary(ShownInOneLine):
         if self.marginal_price is not None:
             return self._alarms_as_text(*self.marginal_price)
         head = f"{self.n_decided.sum()} rows decided"
-        lines = [head, "expected", ConfusionCounts.of_table(self.expected).table_of(self.names)]
+        lines = [head, "expected", decision_table(self.names, self.expected, has_recall=True)]
         paid = ""
         if self.counts is not None:
-            lines += ["realised", self.counts.table_of(self.names)]
+            lines += ["realised", decision_table(self.names, self.counts.table, has_recall=True)]
             paid = f", realised {self.realised_cost:.6g}"
         lines.append(
             f"expected cost {self.expected_cost:.6g}{paid}; {self.constant_costs.min():.6g} with "

@@ -18,7 +18,7 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.search.classifier_cv import path_logits
 from crcen.theory import checks
 from crcen.theory.checks import check_binary_rows, check_probabilities, check_row_weights, class_totals
-from crcen.theory.cost_matrix import CostMatrix
+from crcen.theory.cost_matrix import CostMatrix, decision_table
 from crcen.theory.expense import ExpenseStep, ExpenseTable, expense_steps, price_paths
 from crcen.theory.goals import ThresholdGoal, goal_of
 from crcen.theory.intervals import UNKNOWN, Interval, share_interval
@@ -450,7 +450,8 @@ class ChosenWeighting(ShownInOneLine):
     def __str__(self) -> str:
         if isinstance(self.weighting, dict):
             weights = ", ".join(f"{label}: {weight:.6g}" for label, weight in self.weighting.items())
-            return f"{self.target}: weights {weights}\n{self.counts.table_of(list(self.weighting))}"
+            table = decision_table(list(self.weighting), self.counts.table, has_recall=True)
+            return f"{self.target}: weights {weights}\n{table}"
 
         def line(name: str, found: Interval) -> str:
             between = "" if math.isnan(found.low) else f"   [{found.low:.4g}, {found.high:.4g}]"

@@ -490,17 +490,11 @@ class Batch:
     """Checked rows: class numbers (n,), weighted probabilities (n, K), weights, segments and clusters (n,)."""
 
     def __init__(
-        self,
-        numbers: Index,
-        q: Array,
-        weights: ArrayLike | None,
-        segments: ArrayLike | None,
-        clusters: ArrayLike | None,
+        self, y: Index, q: Array, weights: ArrayLike | None, segments: ArrayLike | None, clusters: ArrayLike | None
     ) -> None:
-        self.numbers, self.q = numbers, q
-        self.weights = check_row_weights(weights, numbers.size)
-        self.segments = None if segments is None else row_segments(segments, numbers.size)
-        self.clusters = check_clusters(clusters, numbers.size)
+        self.numbers, self.q, self.weights = y, q, check_row_weights(weights, y.size)
+        self.segments = None if segments is None else row_segments(segments, y.size)
+        self.clusters = check_clusters(clusters, y.size)
 
     def sums(self, price: Price, unit: float, rows: Bools | None = None) -> Sums:
         """Sums over all rows (or those given), under None, and over the rows of each segment."""

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.checks import check_probabilities
-from crcen.theory.rows import Array, FloatOrArray, Shown, alarms_above, as_numpy, decision_table, scalar
+from crcen.theory.rows import Array, FloatOrArray, Shown, alarms_above, as_numpy, divided, scalar
 
 # By which the sum of the probabilities of a row may differ from 1.
 _MOST_OFF = 1e-3
@@ -230,6 +230,20 @@ class CostMatrix(Shown):
 
     def __hash__(self) -> int:
         return hash((self.costs.tobytes(), self.labels, self.actions))
+
+
+def decision_table(names: Sequence[object], table: Array, *, has_recall: bool = False) -> str:
+    """Numbers by true class and decision as text; ``names`` are those of the columns, the classes first."""
+    shares = divided(np.diag(table), table.sum(axis=1)) if has_recall else None
+    texts = [str(name) for name in names]
+    width = max(10, *map(len, texts)) + 2
+    ends = [""] * len(table) if shares is None else [f"{share:>10.3f}" for share in shares]
+    head = " " * width + "".join(f"{text:>{width}}" for text in texts) + ("" if shares is None else f"{'recall':>10}")
+    rows = [
+        f"{text:<{width}}" + "".join(f"{value:>{width}.6g}" for value in row) + end
+        for text, row, end in zip(texts, table.tolist(), ends, strict=False)
+    ]
+    return "\n".join(["true ↓ decided →", head, *rows])
 
 
 def _entry(value: ArrayLike, name: str) -> Array:

@@ -1,7 +1,7 @@
 """Metrics of decisions and probabilities: counts, curves over thresholds, costs and shares with intervals."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -21,7 +21,6 @@ from crcen.theory.rows import (
     FloatOrArray,
     Index,
     as_numpy,
-    decision_table,
     divided,
     scalar,
     short,
@@ -117,10 +116,6 @@ class ConfusionCounts(EqualByArrays):
         """Mean F1 of the classes that occur, in truth or as a decision."""
         sizes = self.table.sum(axis=1) + self.table.sum(axis=0)[: len(self.table)]
         return _known_mean(divided(2.0 * np.diag(self.table), sizes))
-
-    def table_of(self, names: Sequence[object]) -> str:
-        """A readable table; ``names`` are those of the columns, the classes first."""
-        return decision_table(names, self.table, divided(np.diag(self.table), self.table.sum(axis=1)))
 
 
 def _known_mean(values: Array) -> float:

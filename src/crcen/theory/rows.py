@@ -88,19 +88,6 @@ def p_text(p_value: float, digits: int = 2) -> str:
     return f"{p_value:.{digits}g}" if p_value >= 1e-15 else "below 1e-15"
 
 
-def decision_table(names: Sequence[object], table: Array, shares: Array | None = None) -> str:
-    """Numbers by true class and decision as text; ``names`` are those of the columns, the classes first."""
-    texts = [str(name) for name in names]
-    width = max(10, *map(len, texts)) + 2
-    ends = [""] * len(table) if shares is None else [f"{share:>10.3f}" for share in shares]
-    head = " " * width + "".join(f"{text:>{width}}" for text in texts) + ("" if shares is None else f"{'recall':>10}")
-    rows = [
-        f"{text:<{width}}" + "".join(f"{value:>{width}.6g}" for value in row) + end
-        for text, row, end in zip(texts, table.tolist(), ends, strict=False)
-    ]
-    return "\n".join(["true ↓ decided →", head, *rows])
-
-
 def short(name: object, most: int = 20) -> str:
     """A name or value in one line of at most this number of characters."""
     text = " ".join(str(name).split())
