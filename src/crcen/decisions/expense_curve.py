@@ -12,10 +12,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from crcen._support.extras import renamed
-from crcen._support.lazy import model_selection
 from crcen._support.text import json_value
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.search.classifier_cv import path_logits
+from crcen.models.search.folds import split_rows
 from crcen.theory import checks
 from crcen.theory.checks import check_binary_rows, check_probabilities, check_row_weights, class_totals
 from crcen.theory.cost_matrix import CostMatrix, decision_table
@@ -624,20 +624,14 @@ def _least_class_weights(rows: CurveRows, recalls: Mapping[Hashable, float]) -> 
 
 def stratified_splits(cv: Splitter, X: Rows, y: ArrayLike, random_state: int) -> list[tuple[Index, Index]]:
     """Split rows: an int is that many stratified folds, shuffled; anything else is as in scikit-learn."""
-    try:
-        if isinstance(cv, int | np.integer):
-            rarest = int(np.unique(np.asarray(as_numpy(y)), return_counts=True)[1].min())
-            if rarest < cv:
-                raise ValueError(f"the rarer class has {rarest} rows, fewer than the {cv} folds")
-            splitter: Splitter = model_selection.StratifiedKFold(int(cv), shuffle=True, random_state=random_state)
-        else:
-            splitter = model_selection.check_cv(cv, y, classifier=True)
-        splits = list(splitter.split(X, y))
-        if not splits:
-            raise ValueError("it has no split")
-        return splits
-    except ValueError as error:
-        raise InvalidInput(f"cross-validation by {cv!r} cannot split these rows: {error}") from error
+    labels, refused = np.asarray(as_numpy(y)), f"cross-validation by {cv!r} cannot split these rows"
+    rarest = int(np.unique(labels, return_counts=True)[1].min(initial=len(labels)))
+    if isinstance(cv, int | np.integer) and rarest < cv:
+        raise InvalidInput(f"{refused}: the rarer class has {rarest} rows, fewer than the {cv} folds")
+    splits = split_rows(cv, X, labels, seed=random_state)
+    if not splits:
+        raise InvalidInput(f"{refused}: it has no split")
+    return splits
 
 
 def _check_fitted(model: Estimator) -> None:

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.ensemble import PROBABILITIES, apply_map, fit_map
 from crcen.models.fitted import transactional_fit
-from crcen.models.search.folds import splitter_of
+from crcen.models.search.folds import split_rows
 from crcen.models.validation import check_choice, check_classes, check_weights, check_y, take_rows
 from crcen.theory.checks import check_probabilities
 from crcen.theory.price import Alpha, Labels, Price, WeightingLike, is_price_of_two, positive_number, resolve
@@ -231,13 +231,9 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
 
     def _calibrate(self, X: Rows, y: LabelArray, weights: Array | None, groups: ArrayLike | None) -> None:
         """Fit the map of ``method`` on the natural logits of rows that their estimator did not see."""
-        try:
-            folds = list(splitter_of(self.cv, y, groups).split(X, y, groups))
-        except ValueError as error:
-            raise InvalidInput(f"cross-validation by {self.cv!r} cannot split these rows: {error}") from error
         n_classes = len(self.classes_)
         q, shift = np.full((len(y), n_classes), np.nan), np.zeros((len(y), n_classes))
-        for train_rows, held_out in folds:
+        for train_rows, held_out in split_rows(self.cv, X, y, groups):
             own = None if weights is None else weights[train_rows]
             fitted, factors, _ = self._fit_one(take_rows(X, train_rows), y[train_rows], own)
             q[held_out] = check_columns(fitted.predict_proba(take_rows(X, held_out)))

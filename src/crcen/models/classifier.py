@@ -183,10 +183,6 @@ class CRCENClassifier(FittedNetworks, ClassifierMixin, GroupedParameters):  # ty
             Row weights; only their ratios matter.
         groups : array of shape (n,), optional
             Rows of the same group, such as those of one patient, stay together in folds and in early stopping.
-
-        Returns
-        -------
-        self
         """
         with transactional_fit(self):
             self._fit(X, y, sample_weight, groups)
@@ -356,10 +352,6 @@ class CRCENClassifier(FittedNetworks, ClassifierMixin, GroupedParameters):  # ty
             positive one, unless ``pos_label`` or ``class_counts`` says otherwise.
         class_counts : dict of label to count, optional
             Class counts of the stream, for ``Alpha`` and ``"balanced"``, kept for later calls; default: those so far.
-
-        Returns
-        -------
-        self
         """
         with transactional_fit(self):
             self._partial = self._learn(X, y, classes, sample_weight, class_counts)

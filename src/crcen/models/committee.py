@@ -235,19 +235,9 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         return list(members.values())
 
     def refit_on(self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None) -> CommitteeClassifier:
-        """Train the members on other rows at the chosen settings, without a search (see `crcen.training_error`).
+        """Another committee, trained on other rows at the chosen settings without a search, for `crcen.training_error`.
 
-        Member weights, intercept and price stay as they are.
-
-        Parameters
-        ----------
-        X, y, sample_weight
-            As in `fit`.
-
-        Returns
-        -------
-        CommitteeClassifier
-            Another one, without a leaderboard and out-of-fold rows.
+        Member weights, intercept and price stay as they are. It has no leaderboard and no out-of-fold rows.
         """
         check_is_fitted(self)
         ensemble, settings = self.ensemble_, self.chosen_settings_

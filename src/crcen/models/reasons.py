@@ -139,11 +139,8 @@ def _number(value: float, is_year: bool) -> str:
     if is_year:
         return f"{value:.0f}"
     size = abs(value)
-    if size and (size < 1e-3 or size >= 1e15):
-        return f"{value:.4g}"
-    if value == round(value) or size >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.4g}"
+    has_commas = size < 1e15 and (value == round(value) or size >= 1000)
+    return f"{value:,.0f}" if has_commas else f"{value:.4g}"
 
 
 # Smallest probability in the log-odds of classifiers without logits.

@@ -36,16 +36,15 @@ class Finding:
     measured: str  # or why it is unknown
     limit: str  # when it is a warning
     advice: str
-    tested: str = ""
+    tested: str
 
     @property
     def sentence(self) -> str:
         """The outcome in words: what is wrong and what to try, what was tested and measured, or why it was not."""
         if self.status == "warning":
             return f"{self.title}: {self.measured}. {self.advice}"
-        tested = self.tested or self.title
         outcome = "no warning" if self.status == "passed" else "not tested"
-        return f"{tested[0].upper()}{tested[1:]}: {outcome}; {self.measured}."
+        return f"{self.tested[0].upper()}{self.tested[1:]}: {outcome}; {self.measured}."
 
     def to_dict(self) -> dict[str, str]:
         """Plain values, ready for JSON."""

@@ -79,18 +79,12 @@ def checked_folds(
 
     Such folds keep ``groups`` together.
     """
-    numbers, n_classes, is_default = labels.encode(y), labels.n_classes, isinstance(cv, int | np.integer)
-    try:
-        splitter = splitter_of(cv, y, groups)
-        if is_default:
-            splitter.shuffle, splitter.random_state = True, seed
-        with warnings.catch_warnings():
-            if n_classes > 2:  # `_with_every_class` warns
-                warnings.filterwarnings("ignore", "The least populated class", UserWarning)
-            folds = [(row_numbers(a), row_numbers(b)) for a, b in splitter.split(X, y, groups)]
-    except ValueError as error:
-        raise InvalidInput(f"cross-validation by {cv!r} cannot split these rows: {error}") from error
-    if is_default and n_classes > 2:
+    numbers, n_classes = labels.encode(y), labels.n_classes
+    with warnings.catch_warnings():
+        if n_classes > 2:  # `_with_every_class` warns
+            warnings.filterwarnings("ignore", "The least populated class", UserWarning)
+        folds = split_rows(cv, X, y, groups, seed)
+    if isinstance(cv, int | np.integer) and n_classes > 2:
         folds = _with_every_class(folds, numbers, weights)
     for train_rows, held_out in folds:
         if not weights[held_out].any():
@@ -125,11 +119,20 @@ def _with_every_class(folds: list[Fold], target: Index, weights: Array) -> list[
     return found
 
 
-def splitter_of(cv: Splitter, y: NDArray[np.generic], groups: ArrayLike | None) -> Splitter:
-    """The splitter of a parameter ``cv``: a number of folds is stratified, and keeps groups together, if any."""
-    if isinstance(cv, int | np.integer) and groups is not None:
-        return model_selection.StratifiedGroupKFold(cv)
-    return model_selection.check_cv(cv, y, classifier=True)
+def split_rows(
+    cv: Splitter, X: Rows, y: ArrayLike, groups: ArrayLike | None = None, seed: int | None = None
+) -> list[Fold]:
+    """Row numbers of folds: an int is stratified ones that keep groups together, shuffled by a seed if there is one."""
+    is_default = isinstance(cv, int | np.integer)
+    try:
+        splitter = model_selection.check_cv(cv, y, classifier=True)
+        if is_default and groups is not None:
+            splitter = model_selection.StratifiedGroupKFold(cv)
+        if is_default and seed is not None:
+            splitter.shuffle, splitter.random_state = True, seed
+        return [(row_numbers(a), row_numbers(b)) for a, b in splitter.split(X, y, groups)]
+    except ValueError as error:
+        raise InvalidInput(f"cross-validation by {cv!r} cannot split these rows: {error}") from error
 
 
 def early_stopping_split(
