@@ -327,6 +327,11 @@ def test_a_monitor_raises_an_alarm_when_a_declared_criterion_no_longer_holds(mix
     assert "precision >= 0.1 no longer holds in all rows" in str(found)
     assert "add at most one minus the declared confidence" in str(found)
     crcen.declare(model_file, ["recall >= 0.5"], out=tmp_path / "other.toml")
+    rows["id"] = np.where(np.arange(600) % 9, "a", None)
+    with pytest.raises(crcen.InvalidInput, match="clusters must be known for every labelled row: id is missing in 67"):
+        crcen.plan_table(model_file, rows, clusters="id")
+    with pytest.raises(crcen.InvalidParameter, match="clusters must be another column than the target"):
+        crcen.declare(model_file, ["recall >= 0.5"], clusters="bad", out=tmp_path / "third.toml")
     with pytest.raises(crcen.InvalidInput, match="another declaration"):
         crcen.monitor_table(model_file, mixed_table(300, 30), state=state, declaration=tmp_path / "other.toml")
     with pytest.raises(crcen.InvalidParameter, match="must be the declared column, none"):

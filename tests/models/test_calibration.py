@@ -286,8 +286,9 @@ def test_groups_stay_together_in_folds_of_every_estimator(k):
         slopes = [model.fit(X[order], y[order], groups=one).probability_map_[0] for one in (None, g[order])]
         assert abs(slopes[0]) > 4 * abs(slopes[1])
     early = net.set_params(calibration="paper", schedule__early_stopping=True)
-    kept = early_stopping_split(y, np.arange(len(y)), 0.1, 0, g)
-    assert not np.isin(g[kept[1]], g[kept[0]]).any()
+    rare = np.where(g % 50 == 7, 1, 0)  # in three groups: not every split has them in both parts
+    for kept in [early_stopping_split(target, np.arange(len(y)), 0.1, 0, g) for target in (y, rare)]:
+        assert not np.isin(g[kept[1]], g[kept[0]]).any()
     assert not np.array_equal(early.fit(X, y, groups=g).coefs_[0], early.fit(X, y).coefs_[0])
     search = crcen.CRCENClassifierCV(hidden=(), l2=1e-3, encoding="standard", random_state=0)
     splitter = StratifiedGroupKFold(4, shuffle=True, random_state=fitting.base_seed(0))
@@ -296,6 +297,9 @@ def test_groups_stay_together_in_folds_of_every_estimator(k):
     for model in (corrected.set_params(method="shift"), net.set_params(schedule=None)):
         with pytest.raises(crcen.InvalidParameter, match="groups must go with"):
             model.fit(X, y, groups=g)
+    for model in (net, search):
+        with pytest.raises(crcen.InvalidInput, match="groups must be known for every row"):
+            model.fit(X, y, groups=[None, *g[1:]])
 
 
 @pytest.mark.parametrize("n_pos", [1, 2])

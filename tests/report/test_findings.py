@@ -142,17 +142,18 @@ def test_the_distance_of_scores_is_kolmogorovs_and_a_move_within_a_slack_is_none
 
 @pytest.mark.parametrize("k", [2, 3])
 def test_swapped_labels_are_found_and_honest_ones_never_accused(k):
-    """Two labels swapped in half of the rows; rows as stated, and with log-odds that are twice too large."""
-    fired = []
+    """Labels swapped in half of the rows; rows as stated, and log-odds that are too large, by a model without folds."""
+    fired, own = [], SimpleNamespace(classes_=np.arange(k), oof_key_equation_="of rows held out")
     for seed in range(25):
-        rng, model = np.random.default_rng(seed), SimpleNamespace(classes_=np.arange(k))
+        rng, other = np.random.default_rng(seed), SimpleNamespace(classes_=np.arange(k))
         z = rng.normal(0.0, 2.0, (1500, k)) + np.eye(k)[0]
         y = np.argmax(z + rng.gumbel(size=z.shape), axis=1)
         half = np.where((rng.random(1500) < 0.5) & (y < 2), 1 - y, y)
-        for labels, stated in ((y, z), (y, 2.0 * z), (half, z)):
+        both, every = np.where(y < 2, 1 - y, y), [(own, y, z), (own, y, 2.0 * z), (own, half, z)]
+        for model, labels, stated in (*every, (other, y, 20.0 * z), (other, half, 20.0 * z), (other, both, z)):
             (found,) = examine(evidence_of(model, labels, softmax(stated, axis=1)), ["CRC004"])
             fired.append("are the labels swapped?" in found.measured)
-    assert np.reshape(fired, (25, 3)).sum(axis=0).tolist() == [0, 0, 25]
+    assert np.reshape(fired, (25, 6)).sum(axis=0).tolist() == [0, 0, 25, 0, 0, 25]
 
 
 def test_rows_the_network_was_balanced_on_are_recognised_and_those_solved_out_of_fold_are_not(rare_rows):

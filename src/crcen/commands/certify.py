@@ -165,6 +165,7 @@ def declare(
     target = target or getattr(fitted, "target_name_", None)
     if target is None:
         raise InvalidParameter("this model does not know its target column; name it with target=.", parameter="target")
+    inputs.require(clusters != target, f"clusters must be another column than the target, {target!r}.", "clusters")
     classes, price = fitted.classes_.tolist(), fitted.weighting_
     criteria = parse_criteria([require] if isinstance(require, str) else list(require), classes, price.positive)
     names = [groups] if isinstance(groups, str) else [str(name) for name in groups]
@@ -691,8 +692,7 @@ def _signature_check(content: Values, public_key: str | Path | None) -> tuple[st
         return "signature", True, f"right for the key {signed_by[:16]}…; state the public key to check whose it is"
     content_of_key = read_bytes(public_key)
     try:
-        known = serialization.load_pem_public_key(content_of_key)
-        is_known = known.public_bytes_raw().hex() == signed_by
+        is_known = serialization.load_pem_public_key(content_of_key).public_bytes_raw().hex() == signed_by
     except (AttributeError, TypeError, ValueError) as error:
         raise InvalidInput(f"{public_key} must be an Ed25519 public key in PEM.") from error
     whose = "the key" if is_known else "another key than that"
@@ -706,8 +706,7 @@ def evidence_links(
     links = []
     folder = Path(os.path.realpath(page)).parent
     if declaration is not None:
-        stated = declaration_of_model(declaration, model)
-        links.append((f"declaration of {stated.content['date'][:10]}", declaration))
+        links.append((f"declaration of {declaration_of_model(declaration, model).content['date'][:10]}", declaration))
     if certificate is not None:
         found = verify(certificate, model=model, declaration=declaration)
         wrong = "; ".join(text for _, is_right, text in found.checks if not is_right)

@@ -103,7 +103,7 @@ class RowWatch:
     def _one_each(self, cells: pd.Series) -> Bools:
         """Rows of which no two are of one cluster, each row with the same probability; known clusters are left out."""
         rng, new = np.random.default_rng(len(self._seen)), ~cells.isin(self._seen).to_numpy()
-        _, which, sizes = np.unique(cells.astype(str).to_numpy(), return_inverse=True, return_counts=True)
+        _, which, sizes = np.unique(cells.astype(str).fillna(""), return_inverse=True, return_counts=True)
         self._seen.update(cells.unique())
         order = rng.permutation(len(cells))
         _, first = np.unique(which.ravel()[order], return_index=True)  # a random row of each cluster
@@ -351,8 +351,7 @@ class Judging:
         y, name, own = scored.y[known], self.source.name, scored.frame.get(self.roles.get("clusters", ""))
         require_input(len(y), f"{name} has no row with a value of {target}.")
         needed = f"judging a model needs rows of {'both' if len(labels) == 2 else 'several'} classes"
-        only = f"{name} has only {labels[y[0]]} in {target}."
-        require_input(len(np.unique(y)) > 1, f"{needed}: {only}")
+        require_input(len(np.unique(y)) > 1, f"{needed}: {name} has only {labels[y[0]]} in {target}.")
         shares = ClassShares.of(prevalence, self.model, scored.p, own)
         model = self.model if shares is None else cast("FittedModel", ShiftedModel(self.model, shares))
         p, weights = scored.p if shares is None else shares.moved(scored.p), scored.weights

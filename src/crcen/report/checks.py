@@ -199,8 +199,8 @@ _TINY = 1e-12
     title="These rows differ from the training rows",
     limit=f"a share of a class off by a factor of {limits.SHARE_RATIO:g} and {limits.SHARE_Z:g} standard deviations; "
     f"scores whose distributions are {limits.SCORE_DISTANCE:g} apart (Kolmogorov–Smirnov), beyond the model's own "
-    f"error; or labels of two classes that fit as if {100 * limits.SWAPPED_SHARE:g} % or more were swapped, by chance "
-    f"in fewer than {limits.SWAPPED_P:g} of cases over all pairs",
+    f"error; or labels of two classes that fit as if {100 * limits.SWAPPED_SHARE:g} % or more (above one half for a "
+    f"model without out-of-fold rows) were swapped, by chance in fewer than {limits.SWAPPED_P:g} of cases of all pairs",
     advice="Find out what changed: another time, place, selection or measurement. If only the shares moved, state the "
     "share of daily use (crcen predict --prevalence); otherwise train again with recent rows. If labels fit as if "
     "swapped, check how they were joined to the rows.",
@@ -243,13 +243,15 @@ def _swapped(evidence: Evidence) -> str:
     pairs = list(combinations(np.flatnonzero(evidence.counts >= limits.FEWEST_OF_A_CLASS).tolist(), 2))
     most = max(_FEWEST_OF_A_PAIR, min(_MOST_OF_A_PAIR, _MOST_OF_PAIRS // max(len(pairs), 1)))
     effect = residual_effect(evidence.y, evidence.proba, evidence.weights, evidence.clusters)
+    # A model fitted without rows held out may be overconfident, so that honest labels contradict it often.
+    is_calibrated = evidence.is_out_of_fold or kept_by(evidence.model, "oof_key_equation_") is not None
     rng, found = np.random.default_rng(evidence.random_state), []
     for first, second in pairs:
-        rows = np.flatnonzero((evidence.y == first) | (evidence.y == second))
-        rows = rng.permutation(rows)[:most]
+        rows = rng.permutation(np.flatnonzero((evidence.y == first) | (evidence.y == second)))[:most]
         own, odds = evidence.weights[rows], np.log(np.maximum(evidence.proba[rows][:, [first, second]], _TINY))
         weights = own * (effective_rows(own) / own.sum() / effect) if own.any() else own
-        share, p_value = limits.swapped_share(evidence.y[rows] == second, odds[:, 1] - odds[:, 0], weights)
+        pair = (evidence.y[rows] == second, odds[:, 1] - odds[:, 0], weights)
+        share, p_value = limits.swapped_share(*pair, is_calibrated=is_calibrated)
         found.append((min(1.0, len(pairs) * p_value), share, evidence.names[first], evidence.names[second]))
     p_value, share, *names = min(found, default=(1.0, 0.0, "", ""))
     if not p_value < limits.SWAPPED_P:

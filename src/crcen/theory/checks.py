@@ -128,6 +128,8 @@ def check_clusters(clusters: ArrayLike | None, n: int, name: str = "clusters") -
     found = None if clusters is None else np.asarray(as_numpy(clusters))
     if found is not None and found.shape != (n,):
         raise InvalidInput(f"{name} must have one value for each of the {n} rows, got {found.shape}", parameter=name)
+    if found is not None and any(one is None or (isinstance(one, float) and one != one) for one in found.tolist()):
+        raise InvalidInput(f"{name} must be known for every row: a value is missing", parameter=name)
     return found
 
 

@@ -264,7 +264,8 @@ def expense_steps(
         # No catch for more alarms is an unbounded price; neither more catches nor more alarms is no evidence.
         prices = np.where(added > 0.0, np.inf, np.nan)
         np.divide(added, catches, out=prices, where=catches > 0.0)
-        intervals = [percentile_interval(side, level) for side in prices.T]
+        if clusters is None or len(np.unique(clusters)) > 1:  # resamples of a single cluster are all alike
+            intervals = [percentile_interval(side, level) for side in prices.T]
     found = []
     for i, ((fn, fp), (fn_end, fp_end)) in enumerate(pairwise(counts)):
         squares, worth = moved[i] if moved else (None, 1.0)

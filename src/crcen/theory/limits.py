@@ -40,7 +40,7 @@ UNMEASURED = 2.0
 LEAK_AREA, NEAR_PERFECT_AREA = 0.99, 0.999
 # Labels that fit as if this share of the rows of two classes were swapped, and its error rate over all pairs.
 SWAPPED_SHARE, SWAPPED_P = 0.2, 0.001
-# Log-odds beyond this range are equal, and without a swap labels follow them by at least this slope.
+# Log-odds beyond this range are equal, and without a swap labels follow calibrated ones by at least this slope.
 _SWAP_RANGE, _LEAST_SLOPE = 5.0, 1.0 / 3.0
 # A column dominates if it has this share of the importance of all columns and the log loss fell by this share. A strong
 # honest column (a balance for default, age for death) has the first and not the second.
@@ -108,11 +108,11 @@ def judge_class_shares(y: Index, weights: Array, trained: Array, clusters: Clust
     return found
 
 
-def swapped_share(target: Bools, log_odds: Array, weights: Array) -> tuple[float, float]:
+def swapped_share(target: Bools, log_odds: Array, weights: Array, *, is_calibrated: bool) -> tuple[float, float]:
     """Share of the labels of two classes that fits best as swapped, and the p-value of a swap of none.
 
-    Without a swap, labels follow the log-odds up to a shift and a slope. By Markov's inequality, the mean likelihood
-    ratio of shares and shifts against the best fit without a swap exceeds 1/p with a probability of at most p.
+    Without a swap, labels follow log-odds up to a shift and a slope, of any size if they may be overconfident: only
+    shares above one half differ then. By Markov's inequality, the mean likelihood ratio exceeds 1/p in p of cases.
     """
     z, sign = np.clip(log_odds, -_SWAP_RANGE, _SWAP_RANGE), np.where(target, 1.0, -1.0)
     columns = np.column_stack([np.ones_like(z), z])
@@ -121,8 +121,9 @@ def swapped_share(target: Bools, log_odds: Array, weights: Array) -> tuple[float
         margin = sign * (columns @ parameters)
         return float(weights @ np.logaddexp(0.0, -margin)), -(weights * sign * expit(-margin)) @ columns
 
-    fitted = optimize.minimize(loss, (0.0, 1.0), jac=True, bounds=[(None, None), (_LEAST_SLOPE, None)])
-    shares, shifts = np.linspace(SWAPPED_SHARE, 1.0, 9), np.linspace(-2.0, 2.0, 17)
+    least, shares, shifts = _LEAST_SLOPE, np.linspace(SWAPPED_SHARE, 1.0, 9), np.linspace(-2.0, 2.0, 17)
+    least, shares = (least, shares) if is_calibrated else (0.0, shares[shares > 0.55])
+    fitted = optimize.minimize(loss, (0.0, 1.0), jac=True, bounds=[(None, None), (least, None)])
     right = expit(sign * (z + shifts[:, None]))
     fits = np.array([np.log(share + (1.0 - 2.0 * share) * right) @ weights for share in shares])
     gain = float(logsumexp(fits)) - math.log(fits.size) + float(fitted.fun)

@@ -12,12 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 from crcen._support.lazy import model_selection
 from crcen._support.text import plural
 from crcen.exceptions import InvalidInput
+from crcen.theory.checks import check_clusters
 from crcen.theory.price import Labels
 from crcen.theory.rows import Array, Clusters, Index, Rows, Splitter
 
 Fold = tuple[Index, Index]
 
 _PROBABILITY_FOLDS = 4
+_GROUP_SPLITS = 100  # random splits of groups, of which the first with every class in both parts is taken
 
 
 class TimeSplit:
@@ -83,7 +85,7 @@ def checked_folds(
     with warnings.catch_warnings():
         if n_classes > 2:  # `_with_every_class` warns
             warnings.filterwarnings("ignore", "The least populated class", UserWarning)
-        folds = split_rows(cv, X, y, groups, seed)
+        folds = split_rows(cv, X, y, check_clusters(groups, len(y), "groups"), seed)
     if isinstance(cv, int | np.integer) and n_classes > 2:
         folds = _with_every_class(folds, numbers, weights)
     for train_rows, held_out in folds:
@@ -142,12 +144,11 @@ def early_stopping_split(
     labels, counts = np.unique(target[used], return_counts=True)
     try:
         kind = model_selection.StratifiedShuffleSplit if groups is None else model_selection.GroupShuffleSplit
-        splitter = kind(1, test_size=validation_fraction, random_state=seed)
-        together = None if groups is None else groups[used]
-        own, watched = (used[part] for part in next(splitter.split(used, target[used], together)))
-        if any(len(np.unique(target[part])) < len(labels) for part in (own, watched)):
-            raise ValueError("a class is in one part only")
-    except ValueError as error:
+        splitter = kind(1 if groups is None else _GROUP_SPLITS, test_size=validation_fraction, random_state=seed)
+        splits = splitter.split(used, target[used], None if groups is None else groups[used])
+        parts = ([used[rows] for rows in split] for split in splits)
+        own, watched = next(two for two in parts if all(len(np.unique(target[one])) == len(labels) for one in two))
+    except (ValueError, StopIteration) as error:
         raise InvalidInput(
             f"early_stopping needs rows of every class in its validation part: got {plural(counts.min(), 'row')} of "
             f"the rarest class with validation_fraction={validation_fraction}; raise it or turn early_stopping off."
