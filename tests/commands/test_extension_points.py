@@ -70,6 +70,7 @@ def plant_goal():
 
 def test_a_goal_is_one_class(files, small_search, tmp_path):
     (data, new, model), kind = files, plant_goal()
+    assert goals.GOALS[type("Own", (kind,), {}).name] is kind  # a subclass is no other goal
     try:
         fit = crcen.fit_table(data, target="bad", estimator=small_search, weighting=kind(0.2), out=model)
         assert crcen.load(model).estimator.weighting == fit.goal == kind(0.2)

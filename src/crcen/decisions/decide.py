@@ -89,6 +89,8 @@ def decide(
     >>> decide([0.1, 0.2, 0.9], Budget(5)).tolist()
     [False, True, True]
     """
+    if times is not None and getattr(price, "period", None) is None:
+        raise InvalidParameter(f"times must go with a capacity for a day or a week: got {price!r}.", parameter="times")
     if isinstance(price, Goal):
         return price.decide(_positive_column(p, price), times)
     costs = _cost_matrix(price, n_pos, n_neg)

@@ -73,7 +73,7 @@ class ThresholdGoal(Goal):
     misses: ClassVar[str] = ""  # how often new rows miss a goal without a confidence, as simulated
 
     def __init_subclass__(cls) -> None:
-        if cls.name:
+        if vars(cls).get("name"):
             GOALS[cls.name] = cls
 
     def for_rows(self, n_rows: float, rate: float | None = None) -> ThresholdGoal:
