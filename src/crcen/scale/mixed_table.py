@@ -18,8 +18,7 @@ from crcen.tables.cells import ColumnCells, TableCells, as_text
 from crcen.tables.columns import CategoryColumn, Column, DroppedColumn, NumberColumn
 from crcen.tables.fingerprint import MOST_HASHES, Fingerprint, row_hashes
 from crcen.tables.reading import Table
-from crcen.tables.typing import Array, ArrowTable, Bools, DataFrame, Index, RecordBatch, Series
-from crcen.theory.rows import LabelArray
+from crcen.theory.rows import Array, ArrowTable, Bools, DataFrame, Index, LabelArray, RecordBatch, Series
 
 SAMPLE_ROWS = 32_768  # from which kinds, medians, date formats and words are learned
 MOST_VALUES = 4096  # different values of a column that are counted; a column of more has no counts

@@ -34,9 +34,8 @@ from crcen.scale import stream
 from crcen.scale.committee import BinnedRows, Codes, GrownTrees, TreePlan, grow_trees
 from crcen.scale.sources import ArrowSource, Chunk, RayShard, Source, StreamStatistics, reading_order, survey_part
 from crcen.scale.stream import Progress, StreamPlan, StreamRun, lock_storage, read_checkpoint, write_checkpoint
-from crcen.tables.typing import ArrowTable
 from crcen.theory.price import Labels
-from crcen.theory.rows import LabelArray
+from crcen.theory.rows import ArrowTable, LabelArray
 from crcen.training import engine
 from crcen.training.device import find_device, reproducible_arithmetic
 from crcen.training.jobs import TrainingJob, TrainingResult

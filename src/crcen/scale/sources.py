@@ -27,9 +27,8 @@ from crcen.exceptions import CrcenError, DataUnavailable, InvalidInput, InvalidP
 from crcen.models.validation import check_classes
 from crcen.tables.locations import paths_of, reading
 from crcen.tables.reading import STREAM_BYTES, arrow_system, check_kind, index_columns, kind_of, record_batches
-from crcen.tables.typing import ArrowArray, ArrowTable, Fragment, RecordBatch, Schema
 from crcen.theory.price import Labels
-from crcen.theory.rows import Array, Bools, LabelArray
+from crcen.theory.rows import Array, ArrowArray, ArrowTable, Bools, Fragment, LabelArray, RecordBatch, Schema
 from crcen.training.network import INPUT_LIMIT, InputEncoding
 
 _TARGET, _WEIGHT = "target", "weight"  # columns that `read_groups` adds

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from crcen._support.lazy import pa, pc, pd
-from crcen.tables.typing import Array, ArrowArray, Bools, DataFrame, Index, Series
+from crcen.theory.rows import Array, ArrowArray, Bools, DataFrame, Index, Series
 
 # Words for a missing number that file readers do not know, in any case.
 _MISSING_MARK = re.compile(

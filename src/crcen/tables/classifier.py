@@ -23,13 +23,12 @@ from crcen.tables.columns import Column, EncodedTable, NumberColumn, blocks_of, 
 from crcen.tables.fingerprint import Recognition, fingerprint_of, row_hashes
 from crcen.tables.frames import as_cells, as_dicts
 from crcen.tables.profile import held_out_sums, profile_of, training_scores, typical_table
-from crcen.tables.typing import Array, DataFrame, TableLike
 from crcen.theory.checks import check_row_weights
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.goals import goal_of
 from crcen.theory.key_equation import key_equation
 from crcen.theory.price import Labels, Price, is_price_of_two
-from crcen.theory.rows import Estimator, short
+from crcen.theory.rows import Array, DataFrame, Estimator, TableLike, short
 
 Decisions: TypeAlias = NDArray[Any]  # labels, or actions
 PerRow: TypeAlias = ArrayLike | None

@@ -21,7 +21,7 @@ from crcen._support.lazy import pc, pd
 from crcen._support.text import plural
 from crcen.exceptions import InvalidInput
 from crcen.tables.cells import PLAIN, ColumnCells, Notation, TableCells, as_arrow, is_missing_mark, stacked
-from crcen.tables.typing import Array, Bools, Cell, Index, Series
+from crcen.theory.rows import Array, Bools, Cell, Index, Series
 
 BOOLEAN_WORDS = {
     **dict.fromkeys(("true", "yes", "t", "y", "1", "1.0"), 1.0),

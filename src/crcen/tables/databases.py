@@ -20,7 +20,7 @@ from crcen._support.lazy import pa, pq
 from crcen._support.text import listed
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
 from crcen.tables.locations import Part, ReadOptions, masked
-from crcen.tables.typing import ArrowArray, Cell, Connection, Field, ParquetFile, RecordBatch, Schema
+from crcen.theory.rows import ArrowArray, Cell, Connection, Field, ParquetFile, RecordBatch, Schema
 
 Result = TypeVar("Result")
 

@@ -20,7 +20,7 @@ from crcen.exceptions import CrcenError, DataUnavailable, InvalidInput, InvalidP
 from crcen.tables.frames import FramePart
 from crcen.tables.locations import DataFile, Part, ReadOptions
 from crcen.tables.text import filled_names
-from crcen.tables.typing import Cell, DataFrame, Series
+from crcen.theory.rows import Cell, DataFrame, Series
 
 Ranges = list[tuple[int, int, int, int]]  # merged cells: top, left, bottom, right
 

@@ -19,7 +19,7 @@ from crcen._support.lazy import pd
 from crcen._support.text import attributes, listed
 from crcen.tables.cells import TableCells
 from crcen.tables.columns import Column, blocks_of
-from crcen.tables.typing import Array, Bools, DataFrame, Hashes, Index, Series
+from crcen.theory.rows import Array, Bools, DataFrame, Hashes, Index, Series
 
 FALSE_MATCH_RATE = 0.25
 # Of more different rows, those with the smallest hashes are kept; new rows are compared if their hashes are as small.

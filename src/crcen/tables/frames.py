@@ -12,7 +12,7 @@ from crcen._support.lazy import pa, pd
 from crcen.exceptions import InvalidInput
 from crcen.tables.cells import TableCells
 from crcen.tables.locations import Part, ReadOptions
-from crcen.tables.typing import ArrowTable, Cell, DataFrame, Series, TableLike
+from crcen.theory.rows import ArrowTable, Cell, DataFrame, Series, TableLike
 
 _ARRAYS = (str, bytes, np.ndarray, list, tuple, Mapping)
 

@@ -21,7 +21,7 @@ from crcen._support.lazy import pa, pd
 from crcen._support.text import closest, listed
 from crcen.exceptions import CrcenError, DataUnavailable, InvalidInput, InvalidParameter
 from crcen.tables.cells import ORDERS, as_text, iso_dates
-from crcen.tables.typing import DataFrame, FileSystem, RecordBatch, Schema, Series
+from crcen.theory.rows import DataFrame, FileSystem, RecordBatch, Schema, Series
 
 # A name's last ending, and what pyarrow calls the compression.
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}

@@ -18,11 +18,10 @@ from crcen.models.reasons import typical_rows
 from crcen.tables.cells import TableCells, stacked
 from crcen.tables.columns import FEWEST_ROWS, RANGE_PARTS, Column, EncodedTable, blocks_of, nice_step, rounded
 from crcen.tables.fingerprint import chance_of_more
-from crcen.tables.typing import Array, Bools, Index
 from crcen.theory.checks import check_row_weights
 from crcen.theory.limits import UNLIKE_DISTANCE, UNLIKE_P, UNLIKE_RATIO, UNLIKE_SCALE, UNLIKE_SHARE
 from crcen.theory.price import Labels, Price
-from crcen.theory.rows import Estimator, alarms_above
+from crcen.theory.rows import Array, Bools, Estimator, Index, alarms_above
 from crcen.theory.sequential import StreamSums, stream_sums
 
 _EDGES, _SCORES, _FEWEST_SCORES = 33, 2049, 257

@@ -16,7 +16,7 @@ from crcen.tables.excel import SheetPart
 from crcen.tables.frames import FramePart, as_pandas, spooled, without_blanks
 from crcen.tables.locations import DataFile, Part, ReadOptions, files_of, is_url, masked, reading
 from crcen.tables.text import TextPart
-from crcen.tables.typing import DataFrame, Dataset, Field, FileSystem, Fragment, RecordBatch, Schema, TableLike
+from crcen.theory.rows import DataFrame, Dataset, Field, FileSystem, Fragment, RecordBatch, Schema, TableLike
 
 CHUNK_ROWS = 50_000
 

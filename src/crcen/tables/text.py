@@ -16,7 +16,7 @@ from crcen._support.lazy import pa, pc
 from crcen._support.text import plural
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
 from crcen.tables.locations import DataFile, Part, ReadOptions
-from crcen.tables.typing import ArrowArray, RecordBatch
+from crcen.theory.rows import ArrowArray, RecordBatch
 
 csv.field_size_limit(2**31 - 1)  # values of any length; not set and reset, since the limit is that of all threads
 SEPARATORS = (",", ";", "\t", "|")

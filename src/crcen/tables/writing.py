@@ -12,7 +12,7 @@ from crcen.exceptions import InvalidParameter
 from crcen.tables.databases import DatabaseTable, is_database
 from crcen.tables.excel import SheetWriter
 from crcen.tables.locations import format_of_name, masked
-from crcen.tables.typing import DataFrame
+from crcen.theory.rows import DataFrame
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}

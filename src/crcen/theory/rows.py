@@ -10,12 +10,27 @@ from numpy.typing import ArrayLike, NDArray
 Array: TypeAlias = NDArray[np.float64]
 Bools: TypeAlias = NDArray[np.bool_]
 Index: TypeAlias = NDArray[np.int64]
+Hashes: TypeAlias = NDArray[np.uint64]
 Clusters: TypeAlias = NDArray[np.generic]
 # Objects of optional libraries, used by duck typing.
 Estimator: TypeAlias = Any
 Rows: TypeAlias = Any  # as an estimator takes them: an array, a sparse matrix or a data frame
 Splitter: TypeAlias = Any
+# Objects of pandas, PyArrow, fsspec and databases, which are optional; no type checker sees them.
 DataFrame: TypeAlias = Any
+Series: TypeAlias = Any
+ArrowArray: TypeAlias = Any
+ArrowTable: TypeAlias = Any
+RecordBatch: TypeAlias = Any
+Schema: TypeAlias = Any
+Field: TypeAlias = Any
+Dataset: TypeAlias = Any
+Fragment: TypeAlias = Any
+ParquetFile: TypeAlias = Any
+FileSystem: TypeAlias = Any
+Connection: TypeAlias = Any
+Cell: TypeAlias = Any  # a single value of a table
+TableLike: TypeAlias = Any  # a data frame of any library, an array, a dict or a list of dicts
 Axes: TypeAlias = Any
 FloatOrArray: TypeAlias = float | Array
 LabelArray: TypeAlias = NDArray[Any]  # labels of rows or classes, of any type
