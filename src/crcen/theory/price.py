@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.checks import check_binary_target, check_class_numbers, check_probabilities, check_row_weights
 from crcen.theory.cost_matrix import CostMatrix
-from crcen.theory.goals import Goal
 from crcen.theory.rows import Array, Bools, Index, LabelArray, Shown, alarms_above, as_numpy
 
 _NEEDS_COUNTS = "class counts are needed to turn {!r} into {}: resolve it first with resolve(weighting, n_pos, n_neg)"
@@ -109,7 +108,7 @@ def as_spec(weighting: object) -> Spec:
             return Alpha(1.0)
         hint = 'did you mean "balanced", None (plain cross entropy), or a number without quotes?'
         raise InvalidParameter(f'a weighting given as text must be "balanced", got {weighting!r}: {hint}')
-    if isinstance(weighting, Goal):
+    if hasattr(weighting, "use") and not isinstance(weighting, type):  # a goal says so
         raise InvalidParameter(f"{weighting!r} is no price by itself: {weighting.use}")
     return Lam(weighting)  # type: ignore[arg-type]  # Lam refuses what is not a number, with a suggestion
 
@@ -362,7 +361,7 @@ def resolved(weighting: object, counts: Array, positive: int | None = None) -> P
         factor = neg / pos if isinstance(spec, Alpha) else 1.0
         negative = 1.0 - spec.value if isinstance(spec, Lam) else 1.0
         return Price(_by_column(spec.value * factor, negative, positive), counts, None, positive)
-    if isinstance(weighting, Goal) or (isinstance(weighting, str) and weighting != "balanced"):
+    if hasattr(weighting, "use") or (isinstance(weighting, str) and weighting != "balanced"):
         as_spec(weighting)  # refuses it
     if weighting is None:
         return Price(np.ones(counts.size), counts)
