@@ -12,19 +12,11 @@ from crcen import CRCENClassifier
 from crcen.models.classifier import CutSchedule
 from crcen.models.fitting import base_seed, member_seed
 from crcen.models.search.folds import probability_folds
-from crcen.training.engine import Trainer, train
+from crcen.training.engine import train
 from crcen.training.jobs import TrainingJob
 from grouped_settings import grouped
 
 SMALL = {"hidden": (8,), "l2": 1e-4, "n_members": 2, "random_state": 3, "device": "cpu"}
-
-
-@pytest.fixture
-def trained(monkeypatch):
-    """The jobs of every call to the engine: of a search its parts, then the refit."""
-    calls, original = [], Trainer.__call__
-    monkeypatch.setattr(Trainer, "__call__", lambda own, jobs, **how: calls.append(jobs) or original(own, jobs, **how))
-    return calls
 
 
 def noisy_rows(k=2, n=240):
@@ -94,11 +86,11 @@ def test_folds_are_trained_once_where_the_whole_schedule_is_best(n_classes, trai
     )
     own = SMALL | {"l2": 1e-2}
     once = CRCENClassifier(None, **own).fit(X, y)
-    counts = [len(call) for call in trained]
-    assert [call[0].last_epoch for call in trained] == [10, 15, 20, 25, 30, 30]
+    counts = [len(call.jobs) for call in trained]
+    assert [call.jobs[0].last_epoch for call in trained] == [10, 15, 20, 25, 30, 30]
     monkeypatch.setattr("crcen.models.classifier.CutSchedule._are_ready", lambda *_: False)
     twice = CRCENClassifier(None, **own).fit(X, y)
-    assert (counts, [len(call) for call in trained[6:]]) == ([8] * 5 + [2], [8] * 5 + [8 + 2])
+    assert (counts, [len(call.jobs) for call in trained[6:]]) == ([8] * 5 + [2], [8] * 5 + [8 + 2])
     np.testing.assert_allclose(once.predict_proba(X), twice.predict_proba(X), rtol=1e-6)
 
 
@@ -107,8 +99,8 @@ def test_parts_of_the_schedule_give_what_the_whole_of_it_gives(n_classes, traine
     X, y = noisy_rows(n_classes)
     monkeypatch.setattr("crcen.models.classifier._STOPS", ((0.1, 0.0), (0.2, 0.0), (0.5, 0.0)))
     in_parts = CRCENClassifier(None, **SMALL).fit(X, y)
-    starts = {job.start.epoch if job.start else 0 for job in trained[-1]}
-    best = trained[-1][-1].last_epoch
+    starts = {job.start.epoch if job.start else 0 for job in trained[-1].jobs}
+    best = trained[-1].jobs[-1].last_epoch
     before_best = max(epoch for epoch in (0, 3, 6, 15) if epoch < best)
     assert starts == {0, before_best}  # on all rows from the start, on folds from the stop before
     monkeypatch.setattr("crcen.models.classifier._STOPS", ())
@@ -125,4 +117,4 @@ def test_folds_end_where_held_out_rows_gained_nothing_for_long(curve, epochs, tr
     at = np.interp(np.arange(1, 31), np.linspace(1, 30 if len(curve) > 3 else 8, len(curve)), curve)
     monkeypatch.setattr(CutSchedule, "_curve", lambda self, found: at[np.array(found[0].recorded_epochs) - 1])
     CRCENClassifier(None, **SMALL).fit(X, y)
-    assert trained[-2][0].last_epoch == epochs
+    assert trained[-2].jobs[0].last_epoch == epochs

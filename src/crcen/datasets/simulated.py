@@ -8,8 +8,6 @@ intercept plus one of two random functions, scaled to a standard deviation of 1.
 half the columns and eight ridges tanh(u·x + t), or ``"tree"``, twenty trees, each of four cuts of single columns.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable, Iterator

@@ -5,8 +5,6 @@ checked before anything is created, and a loaded model must answer artificial ro
 file reveals about its training rows.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import platform
@@ -289,7 +287,6 @@ def _read(path: Path) -> tuple[int, bytes]:
 
 
 def _manifest(model: Estimator) -> dict[str, object]:
-    """All of `ModelInfo` but the format."""
     price = getattr(model, "price_", None)
     price = _inner_attribute(model, "weighting_", None) if price is None else price
     columns, dropped = _columns(model)
@@ -316,7 +313,6 @@ def _manifest(model: Estimator) -> dict[str, object]:
 
 
 def _columns(model: Estimator) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
-    """Input columns, and those that are not used."""
     table = _table_of(model)
     if table is not None:
         # Without notes, which may quote cells.

@@ -1,7 +1,5 @@
 """CRCENClassifier and ModuleClassifier: networks at a stated price behind scikit-learn's interface."""
 
-from __future__ import annotations
-
 import copy
 import math
 import warnings
@@ -170,7 +168,7 @@ class CRCENClassifier(FittedNetworks, ClassifierMixin, GroupedParameters):  # ty
 
     def fit(
         self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
-    ) -> CRCENClassifier:
+    ) -> "CRCENClassifier":
         """Train on rows X with labels y.
 
         Parameters
@@ -426,7 +424,7 @@ class CRCENClassifier(FittedNetworks, ClassifierMixin, GroupedParameters):  # ty
         trained: Price,
         fitted: NetworkGroup | None,
         rows: FitRows,
-    ) -> StreamTrainer:
+    ) -> "StreamTrainer":
         """The networks after one pass over the rows, from their start, as fitted, or as the last call left them."""
         need_torch()
         import torch
@@ -706,7 +704,7 @@ class ModuleClassifier(CRCENClassifier):
         own = rows.X, rows.engine_target, self.module, self.optimizer
         return partial(train_modules, *own, sample_weight=rows.weights, device=self.device)
 
-    def without_code(self) -> ModuleClassifier:
+    def without_code(self) -> "ModuleClassifier":
         """The same with arrays instead of modules, for files."""
         bare = copy.copy(self)
         bare.module = bare.optimizer = None
@@ -714,7 +712,7 @@ class ModuleClassifier(CRCENClassifier):
         bare.ensemble_ = replace(self.ensemble_, members=tuple(replace(one, module=None) for one in own))
         return bare
 
-    def around(self, module: object) -> ModuleClassifier:
+    def around(self, module: object) -> "ModuleClassifier":
         """A loaded classifier with the module that its arrays belong to."""
         self.module = module
         own: Any = self.ensemble_.members

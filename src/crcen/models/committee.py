@@ -1,7 +1,5 @@
 """CommitteeClassifier: networks and trees, combined out of fold and decided at one price."""
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -110,7 +108,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
 
     def fit(
         self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
-    ) -> CommitteeClassifier:
+    ) -> "CommitteeClassifier":
         """Search every member, combine them, solve at the price.
 
         Parameters
@@ -234,7 +232,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
                 members[name] = replace(one, parts=parts, logits=mean, seconds=spent)
         return list(members.values())
 
-    def refit_on(self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None) -> CommitteeClassifier:
+    def refit_on(self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None) -> "CommitteeClassifier":
         """Another committee, trained on other rows at the chosen settings without a search, for `crcen.training_error`.
 
         Member weights, intercept and price stay as they are. It has no leaderboard and no out-of-fold rows.
@@ -319,7 +317,6 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
 
 
 def _loss(member: FittedMember, task: MemberTask) -> float:
-    """Log loss out of fold."""
     known = fitting.seen_rows(member.logits)
     return log_loss(member.logits[known], task.target[known], task.weights[known])
 

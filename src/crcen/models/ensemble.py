@@ -1,7 +1,5 @@
 """Ensemble: a fitted model as one immutable value, from which every prediction is computed, and probability maps."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -40,7 +38,7 @@ class Ensemble:
     @classmethod
     def of(
         cls, labels: Labels, weighting: Price, members: tuple[Member, ...], member_weights: Array | None = None
-    ) -> Ensemble:
+    ) -> "Ensemble":
         """Members as they were trained, at their training weights."""
         no_shift = np.zeros(labels.n_classes)
         no_map = np.append(1.0, no_shift if labels.positive is None else 0.0)
@@ -116,15 +114,15 @@ class Ensemble:
         """The key equation of rows with these shifted averages and class numbers."""
         return key_equation_of_logits(target, self.priced(logits)[1], self.weighting, weights)
 
-    def shifted(self, shift: Array) -> Ensemble:
+    def shifted(self, shift: Array) -> "Ensemble":
         """The same with a shift (K,) added to the averaged logits."""
         return replace(self, shift=self.shift + shift)
 
-    def mapped(self, probability_map: Array) -> Ensemble:
+    def mapped(self, probability_map: Array) -> "Ensemble":
         """The same with another probability map."""
         return replace(self, probability_map=probability_map)
 
-    def moved(self, shift: Array) -> Ensemble:
+    def moved(self, shift: Array) -> "Ensemble":
         """The same with a shift (K,) added to the logits that the map returns."""
         moved = np.array(self.probability_map, dtype=np.float64)
         if self.labels.positive is None:
@@ -133,7 +131,7 @@ class Ensemble:
             moved[1] += self.labels.margin(shift)
         return self.mapped(moved)
 
-    def at_price(self, price: Price) -> Ensemble:
+    def at_price(self, price: Price) -> "Ensemble":
         """The same natural probabilities, decided at another price."""
         if price is self.weighting:
             return self

@@ -1,7 +1,5 @@
 """Predictions of fitted estimators, all from their ensemble, and the only functions that write fitted attributes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,7 +31,7 @@ class Course:
     status: str
 
     @classmethod
-    def of(cls, results: Sequence[TrainingResult]) -> Course:
+    def of(cls, results: Sequence[TrainingResult]) -> "Course":
         """The course of finished jobs."""
         n_iter = max(result.n_iter for result in results)
         curves = [np.pad(r.loss_curve, (0, n_iter - r.n_iter), mode="edge") for r in results]

@@ -1,7 +1,5 @@
 """Parameter groups of the estimators, their validation, and hints for parameters under another name."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from functools import wraps
@@ -50,7 +48,7 @@ class Calibration(Checked):
     training_weighting: WeightingLike = None
 
     @classmethod
-    def of(cls, value: object) -> Calibration:
+    def of(cls, value: object) -> "Calibration":
         """The settings of a parameter ``calibration``."""
         if isinstance(value, cls):
             return value

@@ -1,7 +1,5 @@
 """Reasons: Shapley values of a table's columns for any fitted model, in natural log-odds, with standard errors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace

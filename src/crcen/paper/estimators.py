@@ -1,7 +1,5 @@
 """The compared methods as estimators, other than networks with losses of other papers."""
 
-from __future__ import annotations
-
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence

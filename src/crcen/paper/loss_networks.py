@@ -440,7 +440,6 @@ class EmbeddedNeighboursClassifier(LossNetwork):
         self.n_kept_, self.n_rows_ = sum(map(len, self.cluster_rows_)), len(embedded)
 
     def _scores(self, outputs: Array) -> Array:
-        """The margin of every class."""
         q = outputs / np.maximum(np.linalg.norm(outputs, axis=1, keepdims=True), 1e-12)
         to_centres = cdist(q, self.centres_, "sqeuclidean")
         n_classes = len(self.classes_)

@@ -484,7 +484,6 @@ def _quality(evidence: Evidence) -> Values:
 
 
 def _by_class(evidence: Evidence) -> Values:
-    """Decisions, costs and metrics of every class."""
     quality = evidence.of(quality_of)
     found = {**quality.to_dict(), "n_reviewed": float(quality.counts.table[:, len(quality.labels) :].sum())}
     return found | {"classes": [{**one, "label": str(one["label"])} for one in quality.by_class]}

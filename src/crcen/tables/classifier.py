@@ -1,7 +1,5 @@
 """TableClassifier: a network for tables of numbers, categories, dates, texts and gaps."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from inspect import signature
@@ -113,7 +111,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     fingerprint: bool = True
     random_state: int | np.random.RandomState | None = None
 
-    def fit(self, X: TableLike, y: ArrayLike, sample_weight: PerRow = None, groups: PerRow = None) -> TableClassifier:
+    def fit(self, X: TableLike, y: ArrayLike, sample_weight: PerRow = None, groups: PerRow = None) -> "TableClassifier":
         """Learn the columns, then fit the estimator; see `CRCENClassifier.fit`.
 
         X is a data frame or an array with any kinds of columns. ``sample_weight`` does not touch the encoding.
@@ -125,7 +123,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit_encoded(
         self, X: TableLike, encoded: EncodedTable, y: ArrayLike, sample_weight: PerRow = None, groups: PerRow = None
-    ) -> TableClassifier:
+    ) -> "TableClassifier":
         """Fit the estimator on rows that `learn_columns` has seen and `encode` has encoded."""
         table, estimator, X = as_cells(X), self._unfitted(), encoded.X
         options = {} if sample_weight is None else {"sample_weight": sample_weight}
@@ -143,7 +141,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 self.fingerprint_ = fingerprint_of(self.columns_, table, X, numbers, len(self.classes_))
         return self
 
-    def learn_columns(self, X: TableLike) -> TableClassifier:
+    def learn_columns(self, X: TableLike) -> "TableClassifier":
         """Learn what each column holds (``columns_``, ``dropped_``) without a fit, so that `encode` works."""
         table = as_cells(X)
         frame = table.frame
@@ -319,7 +317,7 @@ class PricedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.estimator = estimator
         self.weighting = weighting
 
-    def fit(self, X: TableLike, y: ArrayLike, sample_weight: PerRow = None) -> PricedClassifier:
+    def fit(self, X: TableLike, y: ArrayLike, sample_weight: PerRow = None) -> "PricedClassifier":
         """Fit the classifier, and resolve the price with the class counts."""
         _check_priceable(self.estimator)
         labels = np.asarray(y)

@@ -50,7 +50,7 @@ ODD_KINDS = ("unseen", "unreadable", "missing", "clipped")
 # A cell as numbers, and what is odd about it, or nothing.
 Read: TypeAlias = tuple[Sequence[float], str]
 Words: TypeAlias = tuple[list[str], Index, Index]  # see `_split`
-_NUMBER = re.compile(r"\s*[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?\s*")
+_NUMBER = re.compile(r"\s*[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?\s*", re.ASCII)
 _ISO_TIME = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?)?")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

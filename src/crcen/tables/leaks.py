@@ -4,8 +4,6 @@ A column that is recorded after the event is often set for one class only, which
 show. Each set of such rows is compared with the share of the class by an exact binomial test, corrected for all tests.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, islice
@@ -82,7 +80,7 @@ class Duplicates:
     @classmethod
     def of(
         cls, codes: Hashes, numbers: Index, labels: Sequence[object], is_test: Bools | None = None, *, is_coarse: bool
-    ) -> Duplicates:
+    ) -> "Duplicates":
         """Count copies among rows with these codes and class numbers (by place in ``labels``)."""
         at = np.unique(codes, return_inverse=True)[1] * len(labels) + numbers
         counts, rows = np.bincount(at), np.bincount(numbers, minlength=len(labels))

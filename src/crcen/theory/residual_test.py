@@ -358,7 +358,6 @@ def upper_tail(values: Array, p: Array, total: float, extra: float = 0.0) -> flo
 
 
 def _cumulants(x: Array, p: Array, t: float, extra: float) -> tuple[float, float, float, float]:
-    """K(t) and its first three derivatives."""
     exponent = t * x
     largest = exponent.max(axis=1)
     mass = p * np.exp(exponent - largest[:, None])

@@ -37,9 +37,8 @@ class BalanceCallback(Callback):  # type: ignore[misc]
 
 def natural_probabilities(weighting: Weighting, counts: Counts = None) -> Callable[[Tensor], Tensor]:
     """For ``predict_nonlinearity``: natural probabilities from logits as of `crcen.torch.ClassWeightedLoss`."""
-    return partial(
-        _probabilities, NaturalLogits(nn.Identity(), weighting, counts)
-    )  # nets are pickled, closures are not
+    # Nets are pickled, closures are not.
+    return partial(_probabilities, NaturalLogits(nn.Identity(), weighting, counts))
 
 
 def _probabilities(natural: NaturalLogits, logits: Tensor) -> Tensor:

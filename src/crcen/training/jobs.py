@@ -1,7 +1,5 @@
 """Training jobs: what to train, on which rows, and the results."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field, fields
@@ -85,7 +83,7 @@ class TrainingJob(Recipe):
             raise InvalidParameter(f"start must be before the last epoch, {self.last_epoch}: got {self.start.epoch}.")
 
     @classmethod
-    def by(cls, recipe: Recipe, class_weights: Iterable[float], **own: Any) -> TrainingJob:
+    def by(cls, recipe: Recipe, class_weights: Iterable[float], **own: Any) -> "TrainingJob":
         """A job from a settled recipe, which is not validated again, with its rows, seeds and so on."""
         job = object.__new__(cls)
         job.__dict__.update(_JOB_DEFAULTS, **recipe.settings(), class_weights=tuple(class_weights), **own)

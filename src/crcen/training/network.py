@@ -10,8 +10,6 @@ guarantee that, because its summation order depends on the number of rows and th
 shape (16 rows, zero-padded) and is small enough for BLAS to use one thread.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -83,7 +81,7 @@ class InputEncoding:
         """Low and high, as single numbers where all columns share them: clipping is then several times as fast."""
         return tuple(part[0] if (part == part[0]).all() else part for part in (self.low, self.high) if part is not None)
 
-    def covering(self, X: Array) -> InputEncoding:
+    def covering(self, X: Array) -> "InputEncoding":
         """The same encoding with limits that include more training rows, if columns are limited to their range.
 
         Columns with one value or none among the first rows stay as they are.
@@ -123,7 +121,7 @@ def _range_of(X: Array, mean: Array, scale: Array) -> tuple[Array, Array]:
     return np.nan_to_num(low), np.nan_to_num(high)
 
 
-def raw(n_features: int) -> InputEncoding:
+def raw(n_features: int) -> "InputEncoding":
     """Unchanged inputs."""
     return InputEncoding(np.zeros(n_features), np.ones(n_features))
 
@@ -152,7 +150,7 @@ def fit_encoding(
     *,
     standardize: bool = True,
     indicators: Index | None = None,
-) -> InputEncoding:
+) -> "InputEncoding":
     """Fit an encoding of `ENCODINGS` on the rows with positive weight.
 
     ``columns`` is the `column_layout`, ``indicators`` the `incomplete_columns`, or ``None`` if no cell may be missing.
@@ -179,7 +177,7 @@ def fit_encoding(
 
 def _fitted(
     kind: str, columns: Index | None, X: Array, y: NDArray[np.bool_] | Index, sample_weight: Array
-) -> InputEncoding:
+) -> "InputEncoding":
     """The encoding of observed cells; a column without any is encoded as zeros."""
     if kind == "quantile":
         return _quantile(X, sample_weight)
@@ -244,7 +242,7 @@ def _sorted(column: Array, sample_weight: Array) -> tuple[Index, Array, Array]:
     return order, column[order], np.cumsum(sample_weight[order])
 
 
-def _quantile(X: Array, sample_weight: Array) -> InputEncoding:
+def _quantile(X: Array, sample_weight: Array) -> "InputEncoding":
     """Normal scores: each value's rank among the training rows, through the inverse normal distribution."""
     from scipy.special import ndtri
 
@@ -263,7 +261,7 @@ def _quantile(X: Array, sample_weight: Array) -> InputEncoding:
 
 def _ramps(
     kind: str, columns: Index, X: Array, y: NDArray[np.bool_] | Index, sample_weight: Array, plain: InputEncoding
-) -> InputEncoding:
+) -> "InputEncoding":
     """The standardised columns, then for each bin (x − left)/(right − left) clipped to [0, 1], minus its mean.
 
     Steps are ramps in gaps between neighbouring values, so that no training cell is inside one.
@@ -448,7 +446,7 @@ class NetworkGroup(Network):
     """Networks of one shape with one input encoding: weights and biases have one more axis; logits are averaged."""
 
     @classmethod
-    def of(cls, networks: Sequence[Network]) -> NetworkGroup:
+    def of(cls, networks: Sequence[Network]) -> "NetworkGroup":
         """A group from networks of one shape."""
         first = networks[0]
         weights, biases = (
@@ -503,11 +501,11 @@ class NetworkGroup(Network):
             **({"is_one_against_all": True} if self.is_one_against_all else {}),
         }
 
-    def shifted(self, shift: float | Array) -> NetworkGroup:
+    def shifted(self, shift: float | Array) -> "NetworkGroup":
         """The same networks with a shift, a number or one per output, added to the output bias."""
         return replace(self, biases=(*self.biases[:-1], self.biases[-1] + shift))
 
-    def scaled(self, slope: float) -> NetworkGroup:
+    def scaled(self, slope: float) -> "NetworkGroup":
         """The same networks with every output multiplied by a slope."""
         if slope == 1.0:
             return self

@@ -1,7 +1,5 @@
 """Recipe: how networks are trained. Every training parameter is declared, validated and documented here."""
 
-from __future__ import annotations
-
 import math
 import numbers
 from collections.abc import Callable, Iterable, Sequence
@@ -267,7 +265,7 @@ class Recipe(Schedule, Inputs):
     balance: bool = option(True, flag)  # whether the output bias is solved for after training
 
     @classmethod
-    def combined(cls, schedule: Schedule, inputs: Inputs, **own: Any) -> Recipe:
+    def combined(cls, schedule: Schedule, inputs: Inputs, **own: Any) -> "Recipe":
         """A recipe from both groups of parameters and the remaining ones."""
         return cls(**{**_values(Schedule, schedule), **_values(Inputs, inputs), **own})
 
@@ -286,7 +284,7 @@ class Recipe(Schedule, Inputs):
         """The solver, with the default applied."""
         return SOLVERS.get(self.solver) or (ADAM if self.hidden else LBFGS)
 
-    def settled(self, n_rows: int) -> Recipe:
+    def settled(self, n_rows: int) -> "Recipe":
         """The same recipe with every value set that was left to the data."""
         solver = self.solver_kind
         encoding = self.encoding
@@ -313,7 +311,7 @@ class Recipe(Schedule, Inputs):
             max_epochs=epochs,
         )
 
-    def on_fewer_rows(self, times: float) -> Recipe:
+    def on_fewer_rows(self, times: float) -> "Recipe":
         """The equivalent recipe for a subsample: an L2 penalty acts like a number of rows, so it grows accordingly."""
         batch = min(self.batch_rows, _BATCH_SIZE)
         rate = self.learning_rate * math.sqrt(batch / self.batch_rows)

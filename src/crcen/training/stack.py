@@ -96,11 +96,6 @@ def row_weights(by_class: Tensor, y: Tensor, base: Tensor) -> Tensor:
 # -- activations -------------------------------------------------------------------------------------------------------
 
 
-def is_in_place(name: str) -> bool:
-    """Whether the derivative is a function of the units, so that pre-activations can be overwritten."""
-    return name != "gelu" and name != "silu"
-
-
 def activate_in_place(name: str, pre: Tensor) -> Tensor:
     """Pre-activations → units, in place unless the derivative needs the pre-activations."""
     if name == "relu":
@@ -333,7 +328,7 @@ def gradient(
         back.copy_(_inner_backward(design.activation, error, inner, own, grads).transpose(1, 2))
     else:
         units = buffers.units
-        if not is_in_place(design.activation):
+        if design.activation in ("gelu", "silu"):  # their derivatives need the pre-activations, which are kept
             units = activate_in_place(design.activation, units)  # a new tensor
         if design.n_outputs > 1:
             found = _output_backward(error, units.transpose(1, 2), own.out_weight, grads.out_weight)

@@ -371,7 +371,6 @@ def trees_of_text(text: str, n_classes: int, n_features: int, n_rounds: int | No
 
 
 def _tree(fields: dict[str, str]) -> TreeArrays:
-    """One tree: its inner nodes, then its leaves."""
     leaf_value = np.array(fields["leaf_value"].split(), dtype=np.float64)
     n_leaves = len(leaf_value)
     n_inner = n_leaves - 1

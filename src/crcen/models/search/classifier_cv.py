@@ -1,7 +1,5 @@
 """CRCENClassifierCV: grid × folds as stacks, the best setting refitted; and models along a path of weights."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -95,7 +93,7 @@ class CRCENClassifierCV(CRCENClassifier):
 
     def fit(
         self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
-    ) -> CRCENClassifierCV:
+    ) -> "CRCENClassifierCV":
         """Search, choose and refit, as `CRCENClassifier.fit`; ``groups`` are also given to a splitter ``cv``."""
         with transactional_fit(self):
             self._search_and_refit(X, y, sample_weight, groups)

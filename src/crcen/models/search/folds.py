@@ -1,7 +1,5 @@
 """Held-out rows: the folds of a search, and a share for early stopping, both validated."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 from itertools import pairwise
