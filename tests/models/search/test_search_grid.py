@@ -410,7 +410,7 @@ EMPTY = ("hidden", "l2", "weighting", "encoding")
         (200, None, {}, r"by 200 cannot split these rows: .*n_splits=200"),
         (HALVES, None, {"sample_weight": (np.arange(150) < 100).astype(float)}, "a test fold holds no row with"),
         (GroupKFold(3), None, {}, r"cross-validation by GroupKFold.*'groups' parameter"),
-        (GroupKFold(3), None, {"groups": [1, 2, 3]}, "cannot split these rows"),
+        (GroupKFold(3), None, {"groups": [1, 2, 3]}, "groups must have one value for each"),
         *((cv, None, {}, rf"cross-validation by {cv!r} cannot split") for cv in (1, 0, -2, True, 2.5, "three")),
     ],
 )
