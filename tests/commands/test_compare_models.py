@@ -209,9 +209,10 @@ def test_models_are_compared_at_one_price_on_new_rows(mixed_table, model_file, t
     at_ten = crcen.fit_table(mixed_table(), target="bad", weighting=Budget(10), estimator=search)
     with pytest.raises(crcen.InvalidInput, match="different prices"):
         crcen.compare_models(model_file, at_ten.model, rows)
-    assert (
-        crcen.compare_models(model_file, at_ten.model, rows, weighting=Budget(10)).content["price"]["cost_ratio"] == 10
-    )
+    found = crcen.compare_models(model_file, at_ten.model, rows, weighting=Budget(10))
+    assert found.content["price"]["cost_ratio"] == 10
+    with pytest.raises(crcen.InvalidInput, match=r"lacks 1 of the .* columns .*: amount"):
+        crcen.compare_models(tmp_path / "new.crcen", model_file, rows.drop(columns="amount"))
 
 
 def test_rows_that_repeat_like_an_identifier_are_pointed_out():

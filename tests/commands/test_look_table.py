@@ -78,8 +78,8 @@ def test_it_prints_and_shows_itself_escaped():
 
 def test_without_a_target_and_with_many_values():
     plain = inspect_table(FRAME)
-    assert len(plain.columns) == 9
-    assert all(np.isnan(one.area) for one in plain.columns)
+    assert (len(plain.columns), all(np.isnan(one.area) for one in plain.columns)) == (9, True)
+    assert inspect_table(FRAME, clusters="age").clusters["missing"] == FRAME["age"].isna().sum() > 0
     several = inspect_table(FRAME.assign(copy=FRAME["country"]), target="country")
     assert set(several.counts) == set(FRAME["country"])
     assert [one.name for one in several.columns if one.is_suspect] == ["copy"]

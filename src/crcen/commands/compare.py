@@ -366,8 +366,8 @@ def _rows(judging: Judging, new_model: Estimator) -> _Rows:
     source, target, price, groups = judging.source, str(judging.target), judging.rule.price, judging.groups
     columns = [name for one in (judging.model, new_model) for name in inputs.input_columns(one) or source.columns]
     digest = RowDigest([name for name in dict.fromkeys([*columns, target]) if name not in judging.roles.values()])
+    other = replace(judging, model=new_model).score(reads_labels=False, recognises=True)  # first: it may lack columns
     found = judging.score(recognises=True, digest=digest)
-    other = replace(judging, model=new_model).score(reads_labels=False, recognises=True)
     for one in (found, other):
         one.watch.reject_training_rows("a comparison needs rows that neither model was trained on")
     y, frame, known, e = found.y, found.frame, found.is_labelled, found.audit_probabilities

@@ -78,7 +78,7 @@ class TableLook(ShownInOneLine):
     placeholders: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     signs: Signs = field(default_factory=Signs)  # with a target
     shares: Mapping[Label, Interval] = field(default_factory=dict)  # of labels among all rows, by audit probabilities
-    clusters: Values | None = None  # column, number, largest number of rows, and how many have several classes
+    clusters: Values | None = None  # column, number, most rows, clusters of several classes, rows without one
 
     def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""
@@ -113,8 +113,9 @@ class TableLook(ShownInOneLine):
             shown = listed((f"{label} {share}" for label, share in self.shares.items()), most=6)
             lines += ["", f"Estimated shares among all rows, by audit probabilities: {shown}"]
         if self.clusters is not None:
-            name, number, largest, mixed = self.clusters.values()
+            name, number, largest, mixed, missing = self.clusters.values()
             several = "" if mixed is None else f"; {mixed:,} have rows of several classes"
+            several += f"; fit leaves out {plural(missing, 'row')} without a value" if missing else ""
             lines += ["", f"Clusters of {name}: {number:,} of up to {plural(largest, 'row')}{several}"]
         lines += [f"Note: {note}." for note in self.notes]
         is_plain = self.signs.duplicates.is_coarse and self.signs.duplicates.label is None
@@ -212,12 +213,14 @@ def inspect_table(
 
 
 def _clusters(name: str, rows: "_Rows") -> Values:
-    numbers, mixed = inputs.cluster_numbers(rows.frame[name]), None
+    is_known, mixed = rows.frame[name].notna().to_numpy(), None
+    numbers = inputs.cluster_numbers(rows.frame[name][is_known])
     if rows.numbers is not None:
-        pairs = np.unique(numbers * len(rows.counts) + rows.numbers)
+        pairs = np.unique(numbers * len(rows.counts) + rows.numbers[is_known])
         mixed = int((np.bincount(pairs // len(rows.counts)) > 1).sum())
-    sizes = np.bincount(numbers)
-    return {"column": name, "number": len(sizes), "largest": int(sizes.max()), "mixed": mixed}
+    sizes, n_missing = np.bincount(numbers), int((~is_known).sum())
+    largest = int(sizes.max(initial=0))
+    return {"column": name, "number": len(sizes), "largest": largest, "mixed": mixed, "missing": n_missing}
 
 
 def _placeholders(

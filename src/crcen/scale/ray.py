@@ -101,7 +101,6 @@ def fit_ray(
     Returns
     -------
     CRCENClassifier
-        The fitted classifier.
 
     Raises
     ------

@@ -247,7 +247,6 @@ class ArrowSource:
         return hashlib.sha256(repr((about, *columns, self._left_out)).encode()).hexdigest()
 
     def _listed(self, source: Source) -> list[tuple[str, Fragment]]:
-        """Files by name, not opened yet."""
         if isinstance(source, ds.Dataset):
             if getattr(source, "_scan_options", None):
                 raise InvalidInput("a filtered Arrow dataset cannot be streamed: write the rows to files of their own.")

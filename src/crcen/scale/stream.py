@@ -112,7 +112,6 @@ def fit_stream(
     Returns
     -------
     CRCENClassifier
-        The fitted classifier.
 
     Raises
     ------
