@@ -25,6 +25,7 @@ _PROTOCOL = {"test_size": 0.25, "seed": 0}
 _LEFT_OUT = ("webpage", "flights")  # their fits take as long as all others
 _MEMBERS = "crcen.models.members"
 NETWORKS, TREES, CATBOOST = (f"{_MEMBERS}.{name}" for name in ("networks", "lightgbm_trees", "catboost_trees"))
+COMMITTEE, SEARCH = "crcen.models.committee", "crcen.models.search.run"
 
 
 def batches(size):
@@ -61,6 +62,11 @@ def unlimited(before):
 _EARLIER_ROUNDS = ((30, 0.5), (80, 0.34), (200, 0.22), (400, 0.0))
 VARIANTS = {
     "present": {},
+    "prior of equal weights": {(COMMITTEE, "_PRIOR_LOSS"): 1e9, (COMMITTEE, "RIDGES"): (5.0, 20.0, 80.0)},
+    "one penalty in the lead": {(NETWORKS, "_LEADING_L2"): (1.0,)},
+    "halving from 10,000 rows": {(SEARCH, "_MANY_ROWS"): 10_000},
+    "long rounds on samples": {(TREES, "_SAMPLE_ROUNDS"): ((40, 0.5), (100, 0.0))},
+    "more waiting": {(TREES, "_WITHOUT_GAIN"): 0.3},
     "unlimited inputs": {("crcen.training.network", "_ramps"): unlimited},
     "compared on all folds": {(NETWORKS, "_COMPARED_ROWS"): 10**9},
     "compared on 200 rows": {(NETWORKS, "_COMPARED_ROWS"): 200},
@@ -68,7 +74,7 @@ VARIANTS = {
     "five networks in any lead": {(NETWORKS, "_CLEAR_LEAD"): 1.0},
     "one sample fold": {(TREES, "_SAMPLE_FOLDS"): 1},
     "250 trees on many rows": {(TREES, "_LARGE_ROUNDS"): ((100, 1.0), (250, 0.0))},
-    "4 repeats": {("crcen.models.committee", "_REPEATS_IN_TIME"): 4},  # with --effort best --time-limit 120
+    "4 repeats": {(COMMITTEE, "_REPEATS_IN_TIME"): 4},  # with --effort best --time-limit 120
     "two settings": {(NETWORKS, "N_SETTINGS"): 2},
     "three networks": {(NETWORKS, "N_NETWORKS"): 3},
     "30 epochs": {(NETWORKS, "_ENOUGH_EPOCHS"): 30},
@@ -76,10 +82,17 @@ VARIANTS = {
     "screened on four folds": {(NETWORKS, "_SAMPLE_FOLDS"): 4},
     "long rounds of trees": {(TREES, "_ROUNDS"): _EARLIER_ROUNDS},
     "two leaf steps": {(CATBOOST, "_LEAF_STEPS"): (2, 3)},
-    "fast CatBoost": {(CATBOOST, "_RATE"): (0.1, 0.1), (CATBOOST, "_WAIT"): 30},
+    "fast CatBoost": {(CATBOOST, "_SLOW"): (0.1, 30)},
+    "slow CatBoost": {(CATBOOST, "_FAST"): (0.06, 50)},
     "one best on many rows": {(TREES, "_LARGE_BEST"): 1},
     "63 bins on many rows": {(TREES, "_MANY_BINS"): 63},
     "255 bins on many rows": {(TREES, "_MANY_BINS"): 255},
+}
+
+VARIANTS["all slower"] = {
+    key: value
+    for name in ("halving from 10,000 rows", "long rounds on samples", "more waiting", "slow CatBoost")
+    for key, value in VARIANTS[name].items()
 }
 
 

@@ -41,9 +41,9 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
     """Networks and boosted trees that decide together at a stated price.
 
     Every member is searched on the same folds, unweighted. Non-negative weights combine the members' natural
-    out-of-fold logits; nested folds choose how strongly they are shrunk towards equal weights. The output bias is then
-    solved for, so that the key equation holds at the price on rows that no member saw. Out-of-fold results come from
-    weights fitted on the other folds.
+    out-of-fold logits; nested folds choose how strongly they are shrunk towards a prior that prefers good members. The
+    output bias is then solved for, so that the key equation holds at the price on rows that no member saw. Out-of-fold
+    results come from weights fitted on the other folds.
 
     Parameters
     ----------
@@ -338,8 +338,10 @@ def _with_outputs(parts: Sequence[Member], labels: Labels) -> tuple[Member, ...]
 # -- weights of the members --------------------------------------------------------------------------------------------
 
 
-# Strengths of the shrinkage to choose from, in units of rows: about how many it takes to move away from equal weights.
-RIDGES = (5.0, 20.0, 80.0)
+# Strengths of the shrinkage to choose from, in units of rows: about how many it takes to move away from the prior.
+RIDGES = (1.0, 5.0, 20.0, 80.0)
+# In the prior, a member whose log loss, summed over the rows, is higher by this has 1/e of the weight.
+_PRIOR_LOSS = 30.0
 LEAST_WEIGHT = 0.02  # a member with less costs time in every prediction and changes hardly any
 _ROWS_TO_CHOOSE = 20_000  # with more, a sample decides: the strength hardly matters then
 
@@ -364,20 +366,24 @@ def fit_stacking(
     least_weight: float = 0.0,
     start: Stacking | None = None,
 ) -> Stacking:
-    """Weights ≥ 0 and intercepts that minimise the log loss plus ``ridge``·Σ (w − 1/M)².
+    """Weights ≥ 0 and intercepts that minimise the log loss plus ``ridge``·Σ (w − v)².
 
-    Members with less than ``least_weight`` get none, and the others are weighted again.
+    The prior v sums to 1: equal weights on few rows; the more the rows show which members are good, the more of it they
+    have. Members with less than ``least_weight`` get none, and the others are weighted again.
     """
     from threadpoolctl import threadpool_limits
 
     n, n_members, n_classes = logits.shape
-    equal, scale = 1.0 / n_members, row_weights / row_weights.mean()
+    scale = row_weights / row_weights.mean()
+    losses = n * np.array([log_loss(logits[:, m], target, scale) for m in range(n_members)])
+    prior = np.exp((losses.min() - losses) / _PRIOR_LOSS)
+    prior /= prior.sum()
     is_class = target[:, None] == np.arange(1, n_classes)
     # Log-odds against the first class: one column for two classes.
     odds = np.ascontiguousarray((logits[:, :, 1:] - logits[:, :, :1]).transpose(1, 0, 2).reshape(n_members, -1))
 
     def objective(parameters: Array) -> tuple[float, Array]:
-        away = parameters[:n_members] - equal
+        away = parameters[:n_members] - prior
         combined = (parameters[:n_members] @ odds).reshape(n, n_classes - 1) + parameters[n_members:]
         top = np.maximum(combined.max(axis=1), 0.0)
         error = np.exp(combined - top[:, None])
@@ -386,7 +392,7 @@ def fit_stacking(
         error = (error / total[:, None] - is_class) * scale[:, None]
         return float(loss), np.concatenate([odds @ error.ravel() + 2.0 * ridge * away, error.sum(axis=0)])
 
-    found = np.concatenate([np.full(n_members, equal), np.zeros(n_classes - 1)])
+    found = np.concatenate([prior, np.zeros(n_classes - 1)])
     if start is not None:
         found = np.concatenate([start.weights, start.intercepts[1:] - start.intercepts[0]])
     most = np.full(len(found), np.inf)
