@@ -35,7 +35,7 @@ def parts(content):
     return json.loads(manifest), json.loads(raw[: sizes["tree"]]), raw[sizes["tree"] :]
 
 
-def signed(body, title=b"crcen model, format 8\n"):
+def signed(body, title=b"crcen model, format 9\n"):
     """A file with this under its checksum, which is right."""
     return title + hashlib.sha256(title + body).hexdigest().encode() + b"\n" + body
 

@@ -204,7 +204,7 @@ def test_a_table_model_comes_back_whole_and_its_header_without_loading_it(saved,
     assert (found.dropped_, found.target_name_) == (table_model.dropped_, "bad")
     monkeypatch.setattr(model_file, "unpack", None)
     info = crcen.model_info(saved)
-    assert (info.format, info.model, info.target) == (8, "TableClassifier", "bad")
+    assert (info.format, info.model, info.target) == (9, "TableClassifier", "bad")
     assert (info.positive, info.classes) == ("yes", ["no", "yes"])
     assert [(one["name"], one["kind"]) for one in info.columns][:2] == [("x", "number"), ("c", "category")]
     assert info.dropped == [{"name": "empty", "reason": "every value is missing"}]
@@ -212,7 +212,7 @@ def test_a_table_model_comes_back_whole_and_its_header_without_loading_it(saved,
     assert json.loads(json.dumps(info.to_dict()))["model"] == "TableClassifier"
     assert "one miss = 5 false alarms" in str(info)
     title, checksum, manifest, _ = saved.read_bytes().split(b"\n", 3)
-    assert (title, len(checksum)) == (b"crcen model, format 8", 64)
+    assert (title, len(checksum)) == (b"crcen model, format 9", 64)
     assert json.loads(manifest)["versions"]["crcen"] == crcen.__version__
 
 
@@ -226,10 +226,10 @@ def test_a_changed_or_truncated_file_is_refused(saved):
 
 
 def test_another_format_and_other_files_are_refused(saved):
-    for number, advice in ((9, "update crcen"), (3, "fit and save the model again")):
+    for number, advice in ((10, "update crcen"), (3, "fit and save the model again")):
         saved.write_bytes(b"crcen model, format %d\nwhatever comes" % number)
         for read in (load, crcen.model_info):
-            with pytest.raises(DataUnavailable, match=f"has format {number}, this crcen reads format 8; {advice}"):
+            with pytest.raises(DataUnavailable, match=f"has format {number}, this crcen reads format 9; {advice}"):
                 read(saved)
     saved.write_bytes(pickle.dumps({}))
     for path, words in ((saved, "no model that crcen saved"), (saved.parent, "Is a directory"), ("b", "is not there")):

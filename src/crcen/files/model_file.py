@@ -29,7 +29,7 @@ from crcen.files.payload import NotStorable, pack, unpack
 from crcen.files.registry import TYPES, InvalidState, find_type, fits, is_known
 from crcen.theory.rows import Estimator, ShownInOneLine
 
-FORMAT = 8
+FORMAT = 9
 _TITLE = "crcen model, format "
 
 # Limits the size of a decompressed payload. Content that compresses better is stored uncompressed.

@@ -299,7 +299,7 @@ def test_logits_equal_those_of_the_library(library, n_classes):
         raw = model.predict(X, raw_score=True)
     else:
         pytest.importorskip("catboost")
-        model = catboost_trees._fit(task, np.arange(len(task.X)), None, 25)
+        model = catboost_trees._fit(task, 0.06, np.arange(len(task.X)), 25)
         trees = catboost_trees.tree_ensemble(model, n_classes)
         X = new_rows(trees)
         raw = model.predict(X, prediction_type="RawFormulaVal")
@@ -310,7 +310,7 @@ def test_catboost_without_missing_values_and_constant_trees():
     pytest.importorskip("catboost")
     X, target = draw(2, gaps=0.0)
     X[:, 1:] = 1.0
-    model = catboost_trees._fit(task_on(X, target), np.arange(len(X)), None, 5)
+    model = catboost_trees._fit(task_on(X, target), 0.06, np.arange(len(X)), 5)
     new = np.where(RNG.random(X.shape) < 0.3, np.nan, X)
     raw = model.predict(new, prediction_type="RawFormulaVal")
     np.testing.assert_allclose(catboost_trees.tree_ensemble(model, 2).logits(new)[:, 1], raw, atol=1e-12)

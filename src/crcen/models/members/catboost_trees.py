@@ -25,9 +25,10 @@ from crcen.theory.rows import Array, Estimator, Index
 from crcen.training.network import Member
 
 _TREES, _DEPTH, _BORDERS = 400, 6, 32
-# Learning rate and steps per leaf, for two classes and for more, where each step takes several times as long.
-_RATE, _LEAF_STEPS = (0.06, 0.1), (10, 3)
-_WAIT = 50  # trees without gain on the held-out rows of a fold after which it ends
+# Learning rate, and trees without gain on its held-out rows after which a fold ends. From some number of rows on, and
+# with several classes, slower learning costs more than it gains.
+_SLOW, _FAST, _MANY_ROWS = (0.06, 50), (0.1, 30), 6_000
+_LEAF_STEPS = (10, 3)  # for two classes and for more, where each step takes several times as long
 # With a time limit: trees to measure the time by, and the fewest that are worth it.
 _TRIAL = {"trial": 5, "fewest": 60}
 
@@ -43,30 +44,35 @@ class CatBoostTrees(MemberKind):
     def search(self, task: MemberTask) -> FittedMember:
         """The number of trees with the lowest mean loss on the folds, then a fit on all rows."""
         rounds = -(-len(task.folds) // task.threads) + 1.5  # of fits on folds side by side, and the fit on all rows
-        most = affordable_trees(task, partial(_fit, task, task.folds[0][0], None), rounds, most=_TREES, **_TRIAL)
-        found = parallel_map(task.threads, lambda fold: _fit(task, *fold, most), task.folds)
+        rate, wait = _FAST if task.n_classes > 2 or len(task.X) >= _MANY_ROWS else _SLOW
+        fit = partial(_fit, task, rate, task.folds[0][0])
+        most = affordable_trees(task, fit, rounds, most=_TREES, **_TRIAL)
+        found = parallel_map(task.threads, lambda fold: _fit(task, rate, fold[0], most, fold[1], wait), task.folds)
         task.progress(0.8)
         grown = min(one.tree_count_ for one in found)
         held_out = [next(iter(one.get_evals_result()["validation"].values())) for one in found]
         losses = np.mean([own[:grown] for own in held_out], axis=0)
         n_trees = int(np.argmin(losses)) + 1
         logits = [_logits(one, task.X[own], n_trees) for one, (_, own) in zip(found, task.folds, strict=True)]
-        parts = self.refit(task, [n_trees])
+        chosen = ((n_trees, rate),)
+        parts = self.refit(task, chosen)
         line = f"{n_trees} symmetric trees of depth {_DEPTH}: log loss {losses.min():.4g}"
-        return FittedMember(self.name, parts, fold_logits(task, logits), (line,), 1, (n_trees,))
+        return FittedMember(self.name, parts, fold_logits(task, logits), (line,), 1, chosen)
 
     def refit(self, task: MemberTask, chosen: Chosen) -> tuple[Member, ...]:
         """Trees on all rows."""
         rows = np.arange(len(task.X))
-        return tuple(tree_ensemble(_fit(task, rows, None, n_trees), task.n_classes) for n_trees in chosen)
+        return tuple(tree_ensemble(_fit(task, rate, rows, n_trees), task.n_classes) for n_trees, rate in chosen)
 
 
-def _fit(task: MemberTask, rows: Index, held_out: Index | None, n_trees: int) -> Estimator:
+def _fit(
+    task: MemberTask, rate: float, rows: Index, n_trees: int, held_out: Index | None = None, wait: int = 0
+) -> Estimator:
     catboost, is_multiclass = need("catboost", "boosting"), task.n_classes > 2
     rows = rows[task.weights[rows] > 0]
     model = catboost.CatBoostClassifier(
         iterations=n_trees,
-        learning_rate=_RATE[is_multiclass],
+        learning_rate=rate,
         depth=_DEPTH,
         border_count=_BORDERS,
         rsm=min(1.0, MOST_COLUMNS / task.X.shape[1]),
@@ -86,7 +92,7 @@ def _fit(task: MemberTask, rows: Index, held_out: Index | None, n_trees: int) ->
     ]
     if held_out is None:
         return model.fit(pools[0])
-    return model.fit(pools[0], eval_set=pools[1], use_best_model=False, early_stopping_rounds=_WAIT)
+    return model.fit(pools[0], eval_set=pools[1], use_best_model=False, early_stopping_rounds=wait)
 
 
 def _logits(model: Estimator, X: Array, n_trees: int) -> Array:

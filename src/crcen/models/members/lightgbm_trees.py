@@ -90,14 +90,15 @@ N_BEST = 3
 _ROUNDS = ((15, 0.34), (60, 0.22), (200, 0.2), (400, 0.0))
 _MULTICLASS_ROUNDS = ((30, 0.5), (80, 0.34), (200, 0.22), (400, 0.0))  # with more classes the first trees say less
 _SLOW_ROUNDS = ((60, 0.7), (150, 0.6), (400, 0.4), (1000, 0.0))
-_SAMPLE_ROUNDS, _LARGE_ROUNDS, _LARGE_BEST = ((40, 0.5), (100, 0.0)), ((100, 1.0), (400, 0.0)), 2
+_SAMPLE_ROUNDS = ((20, 0.5), (50, 0.5), (100, 0.0))
+_LARGE_ROUNDS, _LARGE_BEST = ((100, 1.0), (400, 0.0)), 2
 # A sample has this many rows, and at least this many rows of the rarest class; so many folds have one.
 _SAMPLE_ROWS, _SAMPLE_RARE, _SAMPLE_FOLDS = 20_000, 600, 2
 _CHECK_EVERY = 20  # trees
 # With a time limit: trees to measure the time by, the fewest that are worth it, and the share of the time to plan with.
 _TRIAL_TREES, _FEWEST_TREES, _PRUDENCE = 4, 30, 0.8
 _ZERO = float(np.float32(1e-35))
-_WITHOUT_GAIN = 0.3  # a setting is done if its loss was lowest before this last share of its trees
+_WITHOUT_GAIN = 0.2  # a setting is done if its loss was lowest before this last share of its trees
 # Bins of a column. On few rows more of them do not help. On many, 63 lose too much of identifiers (movies, users), and
 # 255 are worse on flights.
 _FEW_BINS, _MANY_BINS, _MANY_ROWS = 63, 127, 20_000

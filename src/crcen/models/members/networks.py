@@ -31,9 +31,9 @@ from crcen.training.recipe import Inputs, Recipe
 # from some number of rows of two classes on (`python -m bench.choices.committee_constants`).
 N_SETTINGS, N_NETWORKS = 1, 2
 _MANY_ROWS, _ENOUGH_EPOCHS = 6_000, 6
-# If the log loss of networks is below this share of that of every member fitted before, a longer schedule is tried, and
-# each setting has more networks.
-_LEADING_NETWORKS, _CLEAR_LEAD = 5, 0.95
+# If the log loss of networks is below this share of that of every member fitted before, a longer schedule is tried with
+# these multiples of the penalty, and each setting has more networks.
+_LEADING_NETWORKS, _CLEAR_LEAD, _LEADING_L2 = 5, 0.95, (1.0, 0.1, 10.0)
 # The first comparison on some rows: the folds it uses, and the share of settings that it keeps. With an eighth the best
 # setting was lost where networks matter most (`python -m bench.choices.sizes --rows 60000`).
 _SAMPLE_FOLDS, _KEPT = 2, 1 / 4
@@ -188,10 +188,11 @@ def _first_in_time(plans: list[_Plan], run: SearchRun, train: TimedTraining, tas
             leads = task.best_loss < np.inf and -best[0].merit < _CLEAR_LEAD * task.best_loss
             if leads and task.effort != "quick" and not task.clock.is_limited:
                 n_networks = max(n_networks, _LEADING_NETWORKS)
-                setting = best[0].setting
-                if (setting.recipe.max_epochs or LONGEST_SCHEDULE) < LONGEST_SCHEDULE:
-                    longer = replace(setting, recipe=setting.recipe.replace(max_epochs=LONGEST_SCHEDULE))
-                    outcomes += compared.outcomes([longer], halving=False, progress=part_of(task.progress, 0.6, 0.7))
+                setting, own = best[0].setting, part_of(task.progress, 0.6, 0.7)
+                longer = setting.recipe.replace(max_epochs=LONGEST_SCHEDULE)
+                if len(task.X) >= _MANY_ROWS:  # where settings were compared on a sample, and in few epochs
+                    near = [replace(setting, recipe=longer.replace(l2=times * longer.l2)) for times in _LEADING_L2]
+                    outcomes += compared.outcomes(near, halving=False, progress=own)
                     best = best_few(outcomes, plan.n_settings)
             return refit_settings(run, best, n_networks, part_of(task.progress, 0.7, 1.0), n_on_folds=1)
         except OutOfTime:

@@ -204,7 +204,7 @@ _FEWEST = 2
 # Fewer settings than this are all run in full; on many rows, where scores tell settings apart early and training is
 # dear, fewer than that.
 _WORTH_HALVING, _WORTH_HALVING_MANY_ROWS = 8, 4
-_MANY_ROWS = 10_000
+_MANY_ROWS = 5_000
 _SHORTEST_SCHEDULE = 5
 # From half of the schedule on, a setting that has not gained in this last share of its epochs is done.
 _FINISHED_FROM, _WITHOUT_GAIN = 1 / 2, 1 / 2
