@@ -2,7 +2,16 @@
 
 import sys
 from importlib import import_module
+from itertools import accumulate
+from threading import Lock
 from typing import Any
+
+# scikit-learn and SciPy import these for few of their functions; importing them takes half of the time.
+_RARELY_USED = (
+    *("asyncio", "narwhals", "narwhals.stable", "narwhals.stable.v2", "numpy.f2py", "numpy.ma", "numpy.polynomial"),
+    *("numpy.testing", "scipy.special", "scipy.stats"),
+)
+_REMOVAL = Lock()  # other threads may import the same modules meanwhile
 
 
 class LazyModule:
@@ -21,26 +30,42 @@ class LazyModule:
 
 
 def import_with_lazy(module: str, *names: str) -> Any:
-    """Import a module that gets lazy modules for scipy.stats and others, unless something has imported those before."""
-    if isinstance(sys.modules.get(module), LazyModule):
-        del sys.modules[module]
-    lazy: dict[str, Any] = {name: LazyModule(name) for name in {"scipy.stats", *names} - {module, *sys.modules}}
-    sys.modules.update(lazy)
+    """Import a module that gets lazy modules for others, unless something has imported those before."""
+    own = list(accumulate(module.split("."), "{}.{}".format))  # with its parents
+    lazy = [name for name in (*_RARELY_USED, *names) if name not in own and name not in sys.modules]
+    for name in own:
+        _remove(name)
+    for name in lazy:
+        parent, _, child = name.rpartition(".")
+        one: Any = LazyModule(name)
+        if parent:
+            setattr(import_module(parent), child, one)  # as an import does
+        if sys.modules.setdefault(name, one) is not one:
+            _remove(name)
     try:
         return import_module(module)
     finally:
-        for name, one in lazy.items():
-            if sys.modules.get(name) is one:
-                del sys.modules[name]
+        for name in reversed(lazy):
+            _remove(name)
 
 
-pd: Any = LazyModule("pandas")
-pa: Any = LazyModule("pyarrow")
-pc: Any = LazyModule("pyarrow.compute")
-pq: Any = LazyModule("pyarrow.parquet")
-ds: Any = LazyModule("pyarrow.dataset")
-lightgbm: Any = LazyModule("lightgbm")
-optimize: Any = LazyModule("scipy.optimize")
-stats: Any = LazyModule("scipy.stats")
-metrics: Any = LazyModule("sklearn.metrics")
-model_selection: Any = LazyModule("sklearn.model_selection")
+def _remove(name: str) -> None:
+    """Remove a lazy module, also from its parent, which keeps the real one if that was imported meanwhile."""
+    with _REMOVAL:
+        if isinstance(sys.modules.get(name), LazyModule):
+            del sys.modules[name]
+    parent, _, child = name.rpartition(".")
+    holder = sys.modules.get(parent)
+    if isinstance(holder, type(sys)):  # neither missing nor lazy
+        if name not in sys.modules and isinstance(vars(holder).get(child), LazyModule):
+            delattr(holder, child)
+        if name in sys.modules:
+            setattr(holder, child, sys.modules[name])
+
+
+pd, pa, pc, pq = map(LazyModule, ("pandas", "pyarrow", "pyarrow.compute", "pyarrow.parquet"))
+arrow_csv, ds, fs, narwhals = map(LazyModule, ("pyarrow.csv", "pyarrow.dataset", "pyarrow.fs", "narwhals"))
+lightgbm: Any = LazyModule("lightgbm")  # of which a class is derived
+optimize, special, stats = map(LazyModule, ("scipy.optimize", "scipy.special", "scipy.stats"))
+isotonic, metrics = map(LazyModule, ("sklearn.isotonic", "sklearn.metrics"))
+model_selection, threadpoolctl = map(LazyModule, ("sklearn.model_selection", "threadpoolctl"))

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaln
 
-from crcen._support.lazy import pd
+from crcen._support.lazy import pd, special
 from crcen._support.text import attributes, listed
 from crcen.tables.cells import TableCells
 from crcen.tables.columns import Column, blocks_of
@@ -250,7 +249,10 @@ def chance_of_more(count: int, n: int, count_before: int, n_before: int) -> floa
     marked, total = count + count_before, n + n_before
     if count <= n * marked / total:
         return 1.0
-    k = np.arange(count, min(n, marked) + 1)
+    if n <= 20:  # without SciPy, which loading a model does not need
+        counts = range(count, min(n, marked) + 1)
+        return sum(math.comb(marked, k) * math.comb(total - marked, n - k) for k in counts) / math.comb(total, n)
+    k, betaln = np.arange(count, min(n, marked) + 1), special.betaln
     ways = -betaln(k + 1, marked - k + 1) - betaln(n - k + 1, total - marked - n + k + 1) - math.log1p(marked)
     ways += betaln(total - n + 1, n + 1) + math.log1p(total) - math.log1p(total - marked)
     return float(np.exp(ways).sum())

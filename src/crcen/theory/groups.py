@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import chdtrc
 
-from crcen._support.lazy import stats
+from crcen._support.lazy import special, stats
 from crcen._support.text import attributes
 from crcen.exceptions import InvalidInput
 from crcen.theory.intervals import UNKNOWN, Interval, share_interval
@@ -294,7 +293,7 @@ def shares_alike(
         return math.nan
     if clusters is not None:
         return sign_flip_p_value(np.concatenate(cells, axis=1), level)
-    return float(chdtrc(sum(one.shape[1] - 1 for one in cells), sum(float((one**2).sum()) for one in cells)))
+    return float(special.chdtrc(sum(one.shape[1] - 1 for one in cells), sum(float((one**2).sum()) for one in cells)))
 
 
 def _differences(rows: Bools, which: Index, hit: Bools, w: Array, clusters: Index) -> Array | None:
@@ -352,7 +351,7 @@ def _residuals_alike(
         together = np.concatenate(cells, axis=1)
         together -= together @ slopes @ np.linalg.pinv(slopes, rcond=1e-5)
         return sign_flip_p_value(together, level, noise)
-    return float(chdtrc(degrees, sum(float(((r - s @ common) ** 2).sum()) for r, s in parts)))
+    return float(special.chdtrc(degrees, sum(float(((r - s @ common) ** 2).sum()) for r, s in parts)))
 
 
 def shares_p_value(strata: Sequence[tuple[Index, Index]], level: float, seed: int = 0) -> float:

@@ -5,15 +5,13 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import betainc, betaincinv, chdtri, expit, logit, ndtri, stdtrit
 
-from crcen._support.lazy import optimize
+from crcen._support.lazy import optimize, special
 from crcen._support.text import json_value
 from crcen.theory.rows import Array, Bools, Clusters, Index, effective_rows, normalised
 
 LEVEL = 0.95
 _MOST_STEPS = 2_000  # of EM
-_CHI_SQUARE = float(chdtri(1, 1.0 - LEVEL))
 
 
 class Interval(NamedTuple):
@@ -62,8 +60,8 @@ def clopper_pearson(count: ArrayLike, size: ArrayLike, level: float = LEVEL) -> 
     k, n, tail = np.asarray(count, np.float64), np.asarray(size, np.float64), (1.0 - level) / 2.0
     k, n = np.broadcast_arrays(k, n)
     left = np.maximum(n - k, 0.0)
-    low = np.where(k > 0.0, betaincinv(np.maximum(k, 1e-300), left + 1.0, tail), 0.0)
-    high = np.where(left > 0.0, betaincinv(k + 1.0, np.maximum(left, 1e-300), 1.0 - tail), 1.0)
+    low = np.where(k > 0.0, special.betaincinv(np.maximum(k, 1e-300), left + 1.0, tail), 0.0)
+    high = np.where(left > 0.0, special.betaincinv(k + 1.0, np.maximum(left, 1e-300), 1.0 - tail), 1.0)
     return np.where(n > 0.0, low, np.nan), np.where(n > 0.0, high, np.nan)
 
 
@@ -102,7 +100,7 @@ def share_interval(
 
 def share_p_value(count: float, size: float, bound: float) -> float:
     """Exact one-sided p-value of "the share is at most `bound`": P(Bin(size, bound) ≥ count); rows may be effective."""
-    return float(betainc(count, size - count + 1.0, bound)) if count > 0.0 else 1.0
+    return float(special.betainc(count, size - count + 1.0, bound)) if count > 0.0 else 1.0
 
 
 def auc_interval(
@@ -134,7 +132,8 @@ def auc_interval(
         variance = first + second
         freedom = variance**2 / max(first**2 / (m - 1.0) + second**2 / (n - 1.0), 1e-300)
         half = _quantile(LEVEL, max(freedom, 1.0)) * math.sqrt(variance) / (area * (1.0 - area))
-        low, high = min(low, float(expit(logit(area) - half))), max(high, float(expit(logit(area) + half)))
+        ends = special.expit(special.logit(area) + np.array([-half, half]))
+        low, high = min(low, float(ends[0])), max(high, float(ends[1]))
     return Interval(area, low, high)
 
 
@@ -252,7 +251,7 @@ def _mover(value: float, shares: Array, coefficients: Array, sizes: Array, level
 def _quantile(level: float, degrees: float | None = None) -> float:
     """Of a normal distribution, or of Student's t with these degrees of freedom."""
     share = (1.0 + level) / 2.0
-    return float(ndtri(share) if degrees is None else stdtrit(degrees, share))
+    return float(special.ndtri(share) if degrees is None else special.stdtrit(degrees, share))
 
 
 # -- class shares of rows without labels, from probabilities under label shift -----------------------------------------
@@ -277,7 +276,7 @@ def estimate_shares(
     shares, top = _maximise(ratio, before)
     posterior, found = shifted_probabilities(p, before, np.maximum(shares, 1e-12)), []
     for k in range(p.shape[1]):
-        drop = _CHI_SQUARE / 2.0 * design_effect(posterior[:, k], np.ones(len(p)), clusters)
+        drop = float(special.chdtri(1, 1.0 - LEVEL)) / 2.0 * design_effect(posterior[:, k], np.ones(len(p)), clusters)
         ends = []
         for outer in (0.0, 1.0):
             if abs(shares[k] - outer) < 1e-9:
@@ -332,5 +331,5 @@ def _wider(value: float, end: float, uncertainty: float) -> float:
     if not (0.0 < value < 1.0 and 0.0 < end < 1.0):
         return end
     middle, distance = math.log(value / (1.0 - value)), math.log(end / (1.0 - end))
-    reach = math.hypot(distance - middle, math.sqrt(_CHI_SQUARE) * uncertainty)
+    reach = math.hypot(distance - middle, math.sqrt(special.chdtri(1, 1.0 - LEVEL)) * uncertainty)
     return 1.0 / (1.0 + math.exp(-middle - math.copysign(reach, distance - middle)))

@@ -4,9 +4,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit, logsumexp
 
-from crcen._support.lazy import optimize
+from crcen._support.lazy import optimize, special
 from crcen.theory.intervals import design_effect
 from crcen.theory.price import Price
 from crcen.theory.residual_test import two_sided
@@ -119,12 +118,12 @@ def swapped_share(target: Bools, log_odds: Array, weights: Array, *, is_calibrat
 
     def loss(parameters: Array) -> tuple[float, Array]:
         margin = sign * (columns @ parameters)
-        return float(weights @ np.logaddexp(0.0, -margin)), -(weights * sign * expit(-margin)) @ columns
+        return float(weights @ np.logaddexp(0.0, -margin)), -(weights * sign * special.expit(-margin)) @ columns
 
     least, shares, shifts = _LEAST_SLOPE, np.linspace(SWAPPED_SHARE, 1.0, 9), np.linspace(-2.0, 2.0, 17)
     least, shares = (least, shares) if is_calibrated else (0.0, shares[shares > 0.55])
     fitted = optimize.minimize(loss, (0.0, 1.0), jac=True, bounds=[(None, None), (least, None)])
-    right = expit(sign * (z + shifts[:, None]))
+    right = special.expit(sign * (z + shifts[:, None]))
     fits = np.array([np.log(share + (1.0 - 2.0 * share) * right) @ weights for share in shares])
-    gain = float(logsumexp(fits)) - math.log(fits.size) + float(fitted.fun)
+    gain = float(special.logsumexp(fits)) - math.log(fits.size) + float(fitted.fun)
     return float(shares[fits.max(axis=1).argmax()]), math.exp(-max(gain, 0.0))

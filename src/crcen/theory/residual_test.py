@@ -7,8 +7,8 @@ from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import chdtrc, fdtrc, ndtr, ndtri, stdtr
 
+from crcen._support.lazy import special
 from crcen.exceptions import InvalidInput
 from crcen.theory.checks import check_class_numbers, check_class_probabilities, check_row_weights
 from crcen.theory.price import Price
@@ -66,7 +66,7 @@ def joint_test(
     if error is not None and jacobian is not None:
         return JointTest(*error.test(sums, variance, jacobian))
     statistic, degrees = quadratic_form(sums, variance)
-    return JointTest(statistic, degrees, float(chdtrc(degrees, statistic)))
+    return JointTest(statistic, degrees, float(special.chdtrc(degrees, statistic)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +146,7 @@ class TrainingError(EqualByArrays):
 def _f_tail(statistic: float, degrees: int, below: float) -> float:
     """P(F > statistic / degrees), of χ² with many degrees of freedom below."""
     is_known = below > _MANY_DEGREES
-    return float(chdtrc(degrees, statistic) if is_known else fdtrc(degrees, below, statistic / degrees))
+    return float(special.chdtrc(degrees, statistic) if is_known else special.fdtrc(degrees, below, statistic / degrees))
 
 
 class ResidualSums(NamedTuple):
@@ -351,9 +351,9 @@ def upper_tail(values: Array, p: Array, total: float, extra: float = 0.0) -> flo
         correction = -third / (6.0 * curvature**1.5)
     else:
         correction = 1.0 / (t * math.sqrt(curvature)) - 1.0 / r
-    tail = float(ndtr(-r)) + math.exp(-0.5 * r * r) / math.sqrt(2.0 * math.pi) * correction
+    tail = float(special.ndtr(-r)) + math.exp(-0.5 * r * r) / math.sqrt(2.0 * math.pi) * correction
     if not 0.0 <= tail <= 1.0:  # far out: Barndorff-Nielsen's form of the same approximation stays inside
-        tail = float(ndtr(-r - math.log(t * math.sqrt(curvature) / r) / r))
+        tail = float(special.ndtr(-r - math.log(t * math.sqrt(curvature) / r) / r))
     return min(max(tail, 0.0), 1.0)
 
 
@@ -446,7 +446,7 @@ def residual_test(
         freedom = 1.0 / max((own / variance) ** 2 / degrees_own + (extra / variance) ** 2 / degrees, 1e-300)
         p_value = student_p_value(tail_p_value(x, p, total, extra), 1.0 / ((extra / variance) ** 2 / degrees or 1e-300))
         if clusters is not None:
-            p_value = max(p_value, 2.0 * float(stdtr(freedom, -abs(total) / math.sqrt(variance))))
+            p_value = max(p_value, 2.0 * float(special.stdtr(freedom, -abs(total) / math.sqrt(variance))))
         found.append((p_value, variance))
     p_value, variance = max(found, key=lambda one: one[0])
     return ResidualTest(total, variance, p_value)
@@ -456,7 +456,7 @@ def student_p_value(p_value: float, degrees: float) -> float:
     """The p-value of Student's t at the normal value with this p-value."""
     if degrees > 1e6 or not 0.0 < p_value < 1.0:
         return p_value
-    return 2.0 * float(stdtr(degrees, ndtri(p_value / 2.0)))
+    return 2.0 * float(special.stdtr(degrees, special.ndtri(p_value / 2.0)))
 
 
 def holm(p_values: Sequence[float] | Array) -> Array:

@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import chdtri, logsumexp
 
-from crcen._support.lazy import optimize, stats
+from crcen._support.lazy import optimize, special, stats
 from crcen.exceptions import InvalidParameter
 from crcen.theory.intervals import LEVEL, UNKNOWN, Interval, clopper_pearson
 from crcen.theory.rows import Array, Bools, Index, effective_rows, normalised
@@ -94,7 +93,7 @@ def betting_bound(least: float, e_found: Array, most: float, alpha: float) -> fl
     lost = _LOG_STAKES + np.log1p(-np.outer(_BETS, least / e_found)).sum(axis=1) + math.log(alpha)
 
     def log_capital(total: float) -> float:
-        return float(logsumexp(lost - total * step))
+        return float(special.logsumexp(lost - total * step))
 
     start = float(len(e_found))
     if log_capital(most) < 0.0:
@@ -160,8 +159,8 @@ def audited_cost(y: Index, actions: Index, p: Array, costs: Array, e: Array, def
 def _gamma_reach(weights: Array, largest: float) -> tuple[float, float]:
     """Distances from a sum of weights of a Poisson number of rows to its limits (Fay and Feuer 1997)."""
     total, squares = float(weights.sum()), float((weights**2).sum())
+    chdtri, top, variance = special.chdtri, total + largest, squares + largest**2
     low = squares / (2.0 * total) * float(chdtri(2.0 * total**2 / squares, (1.0 + LEVEL) / 2.0)) if total else 0.0
-    top, variance = total + largest, squares + largest**2
     high = variance / (2.0 * top) * float(chdtri(2.0 * top**2 / variance, (1.0 - LEVEL) / 2.0))
     return total - low, high - total
 

@@ -7,9 +7,8 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import logsumexp, ndtr
 
-from crcen._support.lazy import optimize
+from crcen._support.lazy import optimize, special
 from crcen.exceptions import InvalidInput
 from crcen.theory.checks import check_row_weights
 from crcen.theory.price import Price
@@ -120,7 +119,7 @@ class DriftProcess:
             part = np.clip((point - GRID[place]) / (GRID[place + 1] - GRID[place]), 0.0, 1.0)
             return np.zeros(1), point - self.tolerance, point + self.tolerance, place, part
         edges = np.concatenate([[-np.inf], GRID, [np.inf]])
-        mass = np.diff(ndtr((edges - self.centre) / self.spread))
+        mass = np.diff(special.ndtr((edges - self.centre) / self.spread))
         known = mass > 1e-12
         low, high = edges[:-1][known], edges[1:][known]
         place = np.clip(np.flatnonzero(known) - 1, 0, GRID_SIZE - 2)
@@ -154,17 +153,17 @@ class DriftProcess:
     def log_evidence(self, since: Array, before: Array | None = None) -> Array:
         """Log E of a change at points fixed in advance, by ℓ (…, GRID_SIZE) of the rows since and before them."""
         log_mass, low, high, place, part = self._cells
-        evidence = logsumexp(self._log_prior + since, axis=-1)
+        evidence = special.logsumexp(self._log_prior + since, axis=-1)
         if before is None:
-            return np.asarray(evidence - logsumexp(log_mass + self._largest(since, low, high), axis=-1))
+            return np.asarray(evidence - special.logsumexp(log_mass + self._largest(since, low, high), axis=-1))
         if self.tolerance:  # a tolerated error may have changed at that point
             largest = self._largest(since, low, high) + self._largest(before, low, high)
         else:  # the rows of a stream together are the same, wherever it is cut
             total = since + before
             largest = self._largest(total if total.ndim == 1 else total[..., :1, :], low, high)
         # Any law of the rows before may stand here; that of grid points is one.
-        known = logsumexp(log_mass + (1.0 - part) * before[..., place] + part * before[..., place + 1], axis=-1)
-        return np.asarray(evidence + known - logsumexp(log_mass + largest, axis=-1))
+        known = special.logsumexp(log_mass + (1.0 - part) * before[..., place] + part * before[..., place + 1], axis=-1)
+        return np.asarray(evidence + known - special.logsumexp(log_mass + largest, axis=-1))
 
     def estimate(self, since: Array) -> tuple[float, float]:
         """Mean and standard deviation of the drift under the mixture; less biased at an alarm than the likelihood."""
@@ -178,7 +177,7 @@ class DriftProcess:
 
     def interval(self, since: Array, alpha: float = 0.05) -> tuple[float, float]:
         """Drifts that are not excluded: Σ_d g(d)e^{ℓ(d) − ℓ(ε)} < 1/α; valid at any time, also at an alarm."""
-        bar = float(logsumexp(self._log_prior + since)) + math.log(alpha)
+        bar = float(special.logsumexp(self._log_prior + since)) + math.log(alpha)
         points = np.linspace(GRID[0], GRID[-1], 1 + 600)
         fits = np.flatnonzero(self._largest(since, points[:-1], points[1:]) > bar)
         if not len(fits):  # beyond the grid
@@ -245,7 +244,7 @@ class ConfidenceSequence:
         if room <= 0.0:  # the mean is at its end: one value inside excludes it
             return math.inf if self.n_values and side * (self.mean - mean) > 0.0 else 0.0
         growth = np.log1p(np.outer(_BETS / room * side, self.values - mean)) @ self.counts
-        return float(logsumexp(growth, b=_STAKES))
+        return float(special.logsumexp(growth, b=_STAKES))
 
     def interval(self, alpha: float = 0.05) -> tuple[float, float]:
         """Means that are not excluded at rate α, each side at α/2."""

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import bdtrc
 
+from crcen._support.lazy import special
 from crcen._support.text import attributes, plural
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.metrics import ThresholdCurve, row_draws
@@ -101,7 +101,7 @@ class RowsByProbability:
         """The cut whose recall on new rows is guaranteed, −1 if none is; independent positives, and the fewest."""
         positive = np.sort(self.p[self.independent(np.asarray(self.target, dtype=np.bool_))])
         # Positives that may lie below the threshold: k − 1 with P(Bin ≥ k) ≥ confidence, which falls in k.
-        chances = bdtrc(np.arange(len(positive)), len(positive), 1.0 - share)
+        chances = special.bdtrc(np.arange(len(positive)), len(positive), 1.0 - share)
         lost = int(np.count_nonzero(chances >= confidence)) - 1
         cut = -1 if lost < 0 else int(np.searchsorted(-self.scores, -positive[lost], side="left"))
         return cut, len(positive), fewest_rows(share, confidence)
@@ -301,7 +301,7 @@ def precision_cut(target: Bools, scores: Array, share: float, confidence: float)
         m = fewest_rows(share, 1.0 - level) * 2**doublings
         while m <= n:
             place = int(last[np.searchsorted(last, m - 1)])  # the next cut at or after m rows
-            if bdtrc(float(hits[place]) - 1.0, place + 1, share) > level:
+            if special.bdtrc(float(hits[place]) - 1.0, place + 1, share) > level:
                 break
             best = max(best, place + 1)
             m = max(place + 2, math.ceil(1.1 * (place + 1)))

@@ -84,7 +84,7 @@ class TreeEnsemble:
 
     def trees_of_outputs(self) -> list[tuple[int, Index | slice]]:
         """First output column, and the numbers of the trees whose values are added from there."""
-        columns = np.unique(self.output).tolist()
+        columns = sorted(set(self.output.tolist()))
         if len(columns) == 1:
             return [(columns[0], slice(None))]
         return [(k, np.flatnonzero(self.output == k).astype(np.int32)) for k in columns]
