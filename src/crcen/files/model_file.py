@@ -135,7 +135,9 @@ def save(model: Estimator, path: str | Path) -> Path:
     except (NotStorable, InvalidState) as error:
         message = f"this {name} holds {error}, which a model file may not"
         raise InvalidParameter(f"{message}; use {', '.join((*_MODELS[1:], *_PARTS))}, and {_SETTINGS}.") from error
-    body = json.dumps(_manifest(model)).encode() + b"\n" + _compress(tree, data)
+    created, python = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S"), platform.python_version()
+    writer = {"created": created, "python": python, "versions": installed_versions(_PACKAGES)}
+    body = json.dumps(_manifest(model) | writer).encode() + b"\n" + _compress(tree, data)
     title = f"{_TITLE}{FORMAT}\n".encode()
     write_atomic(path, title + hashlib.sha256(title + body).hexdigest().encode() + b"\n" + body)
     return Path(path)
@@ -299,9 +301,6 @@ def _manifest(model: Estimator) -> dict[str, object]:
     has_positive = len(model.classes_) == 2 and getattr(price, "positive", 1) is not None
     return {
         "model": type(model).__name__,
-        "created": datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S"),
-        "python": platform.python_version(),
-        "versions": installed_versions(_PACKAGES),
         "classes": json_value(model.classes_),
         "positive": json_value(_inner_attribute(model, "pos_label_", model.classes_[1])) if has_positive else None,
         "target": _inner_attribute(model, "target_name_", None),
