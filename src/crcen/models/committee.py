@@ -1,10 +1,13 @@
 """CommitteeClassifier: networks and trees, combined out of fold and decided at one price."""
 
+from __future__ import annotations
+
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import joblib
 import numpy as np
@@ -13,16 +16,13 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from crcen._support.lazy import optimize
+from crcen._support.lazy import LazyModule, metrics, optimize, threadpoolctl
 from crcen._support.progress import part_of, progress_bar
 from crcen.exceptions import CrcenError, InvalidParameter, MissingExtra, TrainingFailed
-from crcen.models import fitting
 from crcen.models.clock import Clock, OutOfTime
 from crcen.models.ensemble import Ensemble
 from crcen.models.fitted import FittedEnsemble, transactional_fit, write_ensemble, write_out_of_fold
-from crcen.models.fitting import FitRows
 from crcen.models.members.member import EFFORTS, FittedMember, MemberKind, MemberTask, log_loss
-from crcen.models.members.registry import External, ExternalMember, default_members, member_kind
 from crcen.models.members.tree_arrays import TreeEnsemble
 from crcen.models.search.folds import Fold, checked_folds
 from crcen.models.validation import Seed, check_choice, check_classes, check_number, check_rows, check_weights
@@ -31,6 +31,12 @@ from crcen.theory.key_equation import on_rows, without_test
 from crcen.theory.price import Labels, Price, WeightingLike, is_price_of_two, softmax
 from crcen.theory.rows import Array, Bools, Estimator, Index, Rows, Shown, Splitter
 from crcen.training.network import Member
+
+if TYPE_CHECKING:
+    from crcen.models import fitting
+    from crcen.models.members import registry
+else:  # predicting needs neither
+    fitting, registry = LazyModule("crcen.models.fitting"), LazyModule("crcen.models.members.registry")
 
 # Fits of every member with the most effort, each with a seed and folds of its own: without and with a time limit.
 _REPEATS, _REPEATS_IN_TIME = 4, 12
@@ -108,7 +114,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
 
     def fit(
         self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
-    ) -> "CommitteeClassifier":
+    ) -> CommitteeClassifier:
         """Search every member, combine them, solve at the price.
 
         Parameters
@@ -130,11 +136,11 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         labels = Labels.from_rows(classes, y, weights, self.pos_label, self.weighting)
         seed = fitting.base_seed(self.random_state)
         folds = checked_folds(self.cv, X, y, weights, labels, groups, seed)
-        rows = FitRows(X, y, weights, labels, folds)
+        rows = fitting.FitRows(X, y, weights, labels, folds)
         price = rows.resolve(fitting.before_goal(self.weighting))
         self.notes_: list[str] = []
         if not kinds:
-            kinds, self.notes_ = default_members(len(X), len(classes), self.effort)
+            kinds, self.notes_ = registry.default_members(len(X), len(classes), self.effort)
         task = self._task(rows, seed)
         with progress_bar(type(self).__name__, visible=bool(self.verbose)) as progress:
             # Time is kept for the weights of the members, and with the most effort for repeated fits.
@@ -148,7 +154,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         fitting.move_to_goal(self, rows)
         self.n_splits_, self.fit_time_ = len(folds), time.perf_counter() - start
 
-    def _task(self, rows: FitRows, seed: int) -> MemberTask:
+    def _task(self, rows: fitting.FitRows, seed: int) -> MemberTask:
         """What members are fitted on; of two classes the positive one is number 1."""
         labels = rows.labels
         return MemberTask(
@@ -197,7 +203,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
             raise TrainingFailed(f"every member failed; the last error was: {failure}") from failure
         return [found[kind.name] for kind in kinds if kind.name in found]
 
-    def _folds_again(self, rows: FitRows, groups: ArrayLike | None, seed: int) -> list[Fold]:
+    def _folds_again(self, rows: fitting.FitRows, groups: ArrayLike | None, seed: int) -> list[Fold]:
         """Other folds of the same kind; the same ones where they were given or are of time."""
         cv = self.cv
         if getattr(cv, "shuffle", False) and hasattr(cv, "random_state"):
@@ -221,7 +227,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         seconds = {one.name: 0.7 * one.seconds for one in found}  # a search takes longer than its settings alone
         for number, folds in enumerate(again, 1):
             for name, one in list(members.items()):
-                if isinstance(by_name[name], External) or 1.2 * seconds[name] > clock.left:
+                if isinstance(by_name[name], registry.External) or 1.2 * seconds[name] > clock.left:
                     continue
                 start = time.perf_counter()
                 parts, logits = by_name[name].repeat(replace(task, folds=folds, seed=task.seed + number), one.chosen)
@@ -232,7 +238,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
                 members[name] = replace(one, parts=parts, logits=mean, seconds=spent)
         return list(members.values())
 
-    def refit_on(self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None) -> "CommitteeClassifier":
+    def refit_on(self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None) -> CommitteeClassifier:
         """Another committee, trained on other rows at the chosen settings without a search, for `crcen.training_error`.
 
         Member weights, intercept and price stay as they are. It has no leaderboard and no out-of-fold rows.
@@ -241,13 +247,13 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         ensemble, settings = self.ensemble_, self.chosen_settings_
         fresh = clone(self)
         X, y = check_rows(fresh, X, y, reset=True)
-        rows = FitRows(X, y, check_weights(sample_weight, X), ensemble.labels)
+        rows = fitting.FitRows(X, y, check_weights(sample_weight, X), ensemble.labels)
         task, kinds = self._task(rows, fitting.base_seed(self.random_state)), {one.name: one for one in self._kinds()}
         weight_of = {one.name: one.weight for one in self.leaderboard_[:-1]}
         parts: list[Member] = []
         weights: list[float] = []
         for name, chosen in settings.items():
-            own = kinds[name] if name in kinds else member_kind(name)
+            own = kinds[name] if name in kinds else registry.member_kind(name)
             fitted = own.refit(task, chosen)
             parts += fitted
             weights += [weight_of[name] / len(fitted)] * len(fitted)  # best effort has further parts of a member
@@ -264,13 +270,13 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
             check_number(self, "n_jobs", low=1, integer=True)
         if self.members is None:
             return []
-        kinds = [member_kind(one) for one in ([self.members] if isinstance(self.members, str) else self.members)]
+        kinds = list(map(registry.member_kind, [self.members] if isinstance(self.members, str) else self.members))
         names = [kind.name for kind in kinds]
         if not kinds or len(set(names)) < len(names):
             raise InvalidParameter(f"members must be one or more, each of another name: got {names}.")
         return kinds
 
-    def _stack(self, found: list[FittedMember], rows: FitRows, seed: int) -> tuple[Array, Array]:
+    def _stack(self, found: list[FittedMember], rows: fitting.FitRows, seed: int) -> tuple[Array, Array]:
         """Intercepts (K,) of weights on all out-of-fold rows; logits (n, K) combined by weights of the other folds."""
         logits, labels = np.stack([one.logits for one in found], axis=1), rows.labels
         target, weights = rows.engine_target.astype(np.int64), normalised(rows.weights)
@@ -287,7 +293,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         intercepts, crossed = (labels.columns(both[..., 1] - both[..., 0]) for both in (stacking.intercepts, crossed))
         return intercepts, crossed
 
-    def _combine(self, found: list[FittedMember], rows: FitRows, price: Price, seed: int) -> None:
+    def _combine(self, found: list[FittedMember], rows: fitting.FitRows, price: Price, seed: int) -> None:
         """Weights, the solve at the price, and everything that is kept; members without weight are left out."""
         intercepts, crossed = self._stack(found, rows, seed)
         pairs = list(zip(found, self.member_weights_.tolist(), strict=True))
@@ -332,7 +338,7 @@ def _with_outputs(parts: Sequence[Member], labels: Labels) -> tuple[Member, ...]
     """Members with the outputs of an ensemble: of two classes one, the log-odds of the positive class."""
     if labels.positive is None:
         return tuple(parts)
-    return tuple(part.column(1) if isinstance(part, TreeEnsemble | ExternalMember) else part for part in parts)
+    return tuple(part.column(1) if isinstance(part, TreeEnsemble | registry.ExternalMember) else part for part in parts)
 
 
 # -- weights of the members --------------------------------------------------------------------------------------------
@@ -371,8 +377,6 @@ def fit_stacking(
     The prior v sums to 1: equal weights on few rows; the more the rows show which members are good, the more of it they
     have. Members with less than ``least_weight`` get none, and the others are weighted again.
     """
-    from threadpoolctl import threadpool_limits
-
     n, n_members, n_classes = logits.shape
     scale = row_weights / row_weights.mean()
     losses = n * np.array([log_loss(logits[:, m], target, scale) for m in range(n_members)])
@@ -400,7 +404,7 @@ def fit_stacking(
     options = {"ftol": 1e-13, "gtol": 1e-8}
     for _ in range(2):
         bounds = optimize.Bounds(least, most)
-        with threadpool_limits(1, user_api="blas"):  # several threads would mostly wait
+        with threadpoolctl.threadpool_limits(1, user_api="blas"):  # several threads would mostly wait
             found = optimize.minimize(
                 objective, np.minimum(found, most), jac=True, method="L-BFGS-B", bounds=bounds, options=options
             ).x
@@ -501,16 +505,14 @@ def leaderboard(
     """A line for each member, and one for the committee, whose logits are ``crossed``."""
 
     def judged(logits: Array) -> tuple[float, float, float]:
-        from sklearn.metrics import average_precision_score, roc_auc_score
-
         known = np.isfinite(logits).all(axis=1) & (row_weights > 0)
         own, y, w = logits[known], target[known], row_weights[known]
         several = np.unique(y) if classes is None else classes
         p = softmax(own) if logits.shape[1] > 2 else own - own[:, ::-1]
         return (
             log_loss(own, y, w),
-            float(np.mean([average_precision_score(y == k, p[:, k], sample_weight=w) for k in several])),
-            float(np.mean([roc_auc_score(y == k, p[:, k], sample_weight=w) for k in several])),
+            float(np.mean([metrics.average_precision_score(y == k, p[:, k], sample_weight=w) for k in several])),
+            float(np.mean([metrics.roc_auc_score(y == k, p[:, k], sample_weight=w) for k in several])),
         )
 
     lines = [

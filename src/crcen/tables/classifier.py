@@ -15,7 +15,6 @@ from crcen._support.text import closest, missing_columns
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.fitted import FittedEnsemble, transactional_fit
 from crcen.models.reasons import Reasons, explain_rows, spelled
-from crcen.models.search.classifier_cv import CRCENClassifierCV
 from crcen.tables.cells import TableCells
 from crcen.tables.columns import Column, EncodedTable, NumberColumn, blocks_of, encode_rows, encode_table, learn_columns
 from crcen.tables.fingerprint import Recognition, fingerprint_of, row_hashes
@@ -172,6 +171,8 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InvalidParameter(message)
         price = "balanced" if self.weighting is None else self.weighting
         if self.estimator is None:
+            from crcen.models.search.classifier_cv import CRCENClassifierCV  # only here: predicting needs no search
+
             return CRCENClassifierCV(price, random_state=self.random_state)
         if not isinstance(self.estimator, FittedEnsemble):
             _check_priceable(self.estimator)

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from crcen._support.text import plural
-from crcen.models.options import Calibration
 from crcen.models.reasons import typical_rows
 from crcen.tables.cells import TableCells, stacked
 from crcen.tables.columns import FEWEST_ROWS, RANGE_PARTS, Column, EncodedTable, blocks_of, nice_step, rounded
@@ -123,6 +122,8 @@ def training_scores(estimator: Estimator, X: Array) -> list[Array]:
     natural = np.log(p) - np.log1p(-p)
     if not hasattr(estimator, "pos_label_"):
         return [natural]
+    from crcen.models.options import Calibration  # only here: new rows need no options
+
     labels = Labels.of_model(estimator)
     scores, held_out = [natural[:, labels.column]], getattr(estimator, "oof_decision_function_", None)
     if held_out is not None and Calibration.of(getattr(estimator, "calibration", "paper")).probability == "shift":

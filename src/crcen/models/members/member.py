@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen.models.clock import Clock, OutOfTime
-from crcen.models.fitting import FitRows
 from crcen.theory.rows import Array, Index
 from crcen.training.network import Member
 
@@ -45,7 +44,7 @@ class MemberTask:
     progress: Callable[[float], None] = lambda share: None  # called with the share of the work done
     y: NDArray[np.generic] = field(default_factory=lambda: np.empty(0))  # labels
     classes: Sequence[object] = ()  # in the order of their numbers
-    search_rows: FitRows | None = None  # rows as the search of networks takes them
+    search_rows: Any = None  # `FitRows`, as the search of networks takes them
 
     @property
     def searches_wider(self) -> bool:
