@@ -7,6 +7,7 @@ import pandas as pd
 
 from crcen import Budget, CRCENClassifierCV, load_dataset
 from crcen._support.files import check_writable
+from crcen._support.lazy import model_selection
 from crcen.commands.evaluate import TableEvaluation, evaluate_table
 from crcen.commands.fit import TableFit, fit_table
 from crcen.commands.report import TableReport, report_table
@@ -44,12 +45,10 @@ def demo(out: str | Path = "report.html", *, estimator: CRCENClassifierCV | None
     estimator, verbose
         As in `fit_table`.
     """
-    from sklearn.model_selection import train_test_split
-
     check_writable(out)
     data = load_dataset("abalone")
     frame = pd.DataFrame(data.X, columns=data.feature_names).assign(seven_rings=data.y)
-    train, test = train_test_split(frame, test_size=0.25, stratify=data.y, random_state=0)
+    train, test = model_selection.train_test_split(frame, test_size=0.25, stratify=data.y, random_state=0)
     fit = fit_table(train, target="seven_rings", weighting=Budget(_BUDGET), estimator=estimator, verbose=verbose)
     evaluation = evaluate_table(fit.model, test, verbose=verbose)
     report = report_table(fit.model, test, out=out, title="Demonstration on abalone", verbose=verbose)

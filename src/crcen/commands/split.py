@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from crcen import ReadOptions
 from crcen._support.extras import renamed
 from crcen._support.files import atomic_file, write_atomic
+from crcen._support.lazy import model_selection, pq
 from crcen._support.progress import busy, logged
 from crcen._support.text import Values, attributes, listed, plural
 from crcen.commands import inputs
@@ -258,8 +259,6 @@ def _drawn(
     survey: _Survey, test: float, seed: int, clusters: str | None, target: str, is_stratified: bool
 ) -> tuple[Bools, str]:
     """Test rows at random, whole clusters if there are such, and how they were chosen."""
-    from sklearn.model_selection import StratifiedGroupKFold
-
     codes, labels, rng = survey.codes, survey.labels, np.random.default_rng(seed)
     is_test = np.zeros(len(codes), dtype=bool)
     if clusters is None and not is_stratified:
@@ -279,7 +278,7 @@ def _drawn(
     require_input(len(names) >= 2, f"clusters must have at least two different values: {clusters} has one.", "clusters")
     if is_stratified:
         parts = max(2, round(1.0 / min(test, 1.0 - test)))
-        splitter = StratifiedGroupKFold(min(parts, len(names)), shuffle=True, random_state=seed)
+        splitter = model_selection.StratifiedGroupKFold(min(parts, len(names)), shuffle=True, random_state=seed)
         is_test[next(splitter.split(codes, codes, members))[1]] = True
         is_test = ~is_test if test > 0.5 else is_test
     else:
@@ -314,8 +313,6 @@ def _percent(is_test: Bools) -> str:
 
 def _write(table: Table, chunks: Iterable[pd.DataFrame], is_test: Bools, train: Path, test: Path) -> None:
     """Both files in one pass, in the format of the table; Parquet keeps its types."""
-    import pyarrow.parquet as pq
-
     start, parts, both = 0, chunks, (train, test)
     with ExitStack() as opened:
         if is_parquet := table.kind == "parquet" and table.file is not None and not table.options.to_remember:

@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from crcen._support.extras import renamed
+from crcen._support.lazy import pd
 from crcen._support.text import json_value
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.search.classifier_cv import path_logits
@@ -255,8 +256,6 @@ class ExpenseCurve(ExpenseTable):
 
     def frame(self) -> DataFrame:
         """A data frame with a row for each weighting, and in it the step that ends there; the first row has none."""
-        import pandas
-
         steps = [step for *_, step in self._points]
         columns: dict[str, list[object]] = {}
         if self.weightings[0].positive is None:
@@ -270,7 +269,7 @@ class ExpenseCurve(ExpenseTable):
             columns[name] = [getattr(step, name.removeprefix("interval_"), math.nan) for step in steps]
         for name, absent in (("verdict", ""), ("is_beyond_noise", False), ("reason", "")):
             columns[name] = [getattr(step, name, absent) for step in steps]
-        return pandas.DataFrame({**columns, "curve": self.kind})
+        return pd.DataFrame({**columns, "curve": self.kind})
 
     def plot(self, ax: Axes = None) -> "ExpenseCurveDisplay":
         """Draw the steps on their brackets, on axes given or on a new figure."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen._support.lazy import optimize
+from crcen._support.lazy import isotonic, optimize
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.members.tree_arrays import TreeEnsemble, tree_walk
 from crcen.theory.balance import class_shifts, solve_shift
@@ -210,9 +210,7 @@ def _isotonic(target: Bools, logits: Array, weights: Array) -> Array:
     The lowest step often holds no positive row and the highest no negative one. To claim certainty there would cost an
     infinite log loss, so a step of k rows says (0 + ½)/(k + 1) instead of 0 and 1 − ½/(k + 1) instead of 1.
     """
-    from sklearn.isotonic import IsotonicRegression  # not for prediction
-
-    regression = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
+    regression = isotonic.IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
     values = regression.fit_transform(logits, target.astype(np.float64), sample_weight=weights)
     none, all_of_them = weights[values <= 0.0], weights[values >= 1.0]
     low = 0.5 / (none.sum() + 1.0) if none.size else 0.0

@@ -12,6 +12,7 @@ import joblib
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crcen._support.lazy import pd, threadpoolctl
 from crcen._support.text import label_key, listed
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.ensemble import Ensemble, apply_map
@@ -86,8 +87,6 @@ class Reasons(Shown):
 
     def to_frame(self) -> DataFrame:
         """The values as a data frame with the columns of the table."""
-        import pandas as pd
-
         return pd.DataFrame(self.values, columns=list(self.columns))
 
     def to_dict(self) -> dict[str, Any]:
@@ -463,15 +462,13 @@ def _sampled_values(
     values, errors = np.zeros((2, len(X), n_blocks))
     if not makers:
         return values, errors
-    from threadpoolctl import threadpool_limits
-
     at_once = max(8, min(_ROWS_AT_ONCE, _NUMBERS_AT_ONCE // (n_starts * n_blocks)))
 
     def explain(start: int) -> None:
         rows = slice(start, start + at_once)
         values[rows], errors[rows] = _values_of_rows([make() for make in makers], X[rows], orders, outer)
 
-    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
+    with threadpoolctl.threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
         list(pool.map(explain, range(0, len(X), at_once)))
     return values, errors
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import entr, logit
 
+from crcen._support.lazy import pd
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.tables.cells import ColumnCells, as_text
 from crcen.tables.fingerprint import Recognition
@@ -358,8 +359,6 @@ _ALL = slice(None)
 
 def cells_by_column(evidence: Evidence) -> dict[str, list[Cells]]:
     """The cells of each column as the model reads them; the encoded parts of texts and dates follow."""
-    import pandas as pd
-
     X, encoded = evidence.X, evidence.encoded
     if encoded is None:
         return {name: [_cells(_column(X, number))] for number, name in enumerate(evidence.columns)}
@@ -390,8 +389,6 @@ def _column(X: Rows, number: int, rows: Index | slice = _ALL) -> Rows:
 
 def _cells(cells: Rows) -> Cells:
     """A column of any type as numbers or dates with NaN for what is missing, or as categories."""
-    import pandas as pd
-
     series = pd.Series(cells)
     if series.dtype.kind in "mM":
         ticks = np.asarray(series, dtype="datetime64[ns]" if series.dtype.kind == "M" else "timedelta64[ns]")

@@ -294,14 +294,12 @@ def date_format(present: Series) -> str | None:
 
     If both orders of day and month fit, the day is first before points (3.4.2024) and the month before other marks.
     """
-    from pandas.tseries.api import guess_datetime_format
-
     distinct = pd.Series(present.unique()).astype(object)
     sample = distinct.iloc[:: max(1, len(distinct) // _DATE_SAMPLE)]
     tried: set[str | None] = {None}
     for day_first, cell in itertools.product((False, True), sample):
         with warnings.catch_warnings(action="ignore", category=UserWarning):
-            guess = guess_datetime_format(str(cell), day_first)
+            guess = pd.tseries.api.guess_datetime_format(str(cell), day_first)
         if guess not in tried and pd.to_datetime(distinct, format=guess, errors="coerce", utc=True).notna().all():
             form = str(guess)
             return _day_first(form) if form.startswith("%m.%d.") and is_ambiguous(present, form) else form

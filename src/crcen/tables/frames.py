@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen._support.lazy import pa, pd
+from crcen._support.lazy import narwhals, pa, pd
 from crcen.exceptions import InvalidInput
 from crcen.tables.cells import TableCells
 from crcen.tables.locations import Part, ReadOptions
@@ -64,8 +64,6 @@ def _narwhal(data: TableLike) -> Any:
     """What narwhals makes of a data frame of another library than pandas; None for anything else."""
     if isinstance(data, (*_ARRAYS, pd.DataFrame)) or data is None:
         return None
-    import narwhals
-
     try:
         return narwhals.from_native(data)
     except TypeError:
@@ -99,8 +97,6 @@ def native_like(frame: DataFrame, native: TableLike) -> TableLike:
     like = _narwhal(native)
     if like is None:
         return frame
-    import narwhals
-
     backend = like.implementation
     is_lazy = isinstance(like, narwhals.LazyFrame)
     is_eager = backend.is_polars() or backend.is_pyarrow() or backend.is_modin() or backend.is_cudf()

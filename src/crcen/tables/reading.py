@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from crcen._support.lazy import ds, pa, pd, pq
+from crcen._support.lazy import ds, fs, pa, pd, pq
 from crcen._support.text import listed
 from crcen.exceptions import InvalidInput
 from crcen.tables.columns import is_nameless_index
@@ -266,8 +266,6 @@ def parquet_parts(files: Sequence[DataFile], base: str, options: ReadOptions) ->
 
 def arrow_system(system: FileSystem) -> FileSystem:
     """A file system of fsspec, or the local one for None, as Arrow's."""
-    from pyarrow import fs
-
     return fs.LocalFileSystem() if system is None else fs.PyFileSystem(fs.FSSpecHandler(system))
 
 

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from crcen._support.lazy import pa, pc
+from crcen._support.lazy import arrow_csv, pa, pc
 from crcen._support.text import plural
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter
 from crcen.tables.locations import DataFile, Part, ReadOptions
@@ -182,8 +182,6 @@ class TextPart(Part):
         self.notes.append(f"{self.file.short} is not UTF-8 and was read as {self._encoding.capitalize()}")
 
     def _by_arrow(self, columns: Sequence[str] | None) -> Iterator[RecordBatch]:
-        from pyarrow import csv as arrow_csv
-
         last = None
         with self.file.opened() as opened:
             file = _LineCounter(opened)
