@@ -66,6 +66,6 @@ def _remove(name: str) -> None:
 pd, pa, pc, pq = map(LazyModule, ("pandas", "pyarrow", "pyarrow.compute", "pyarrow.parquet"))
 arrow_csv, ds, fs, narwhals = map(LazyModule, ("pyarrow.csv", "pyarrow.dataset", "pyarrow.fs", "narwhals"))
 lightgbm: Any = LazyModule("lightgbm")  # of which a class is derived
-optimize, special, stats = map(LazyModule, ("scipy.optimize", "scipy.special", "scipy.stats"))
-isotonic, metrics = map(LazyModule, ("sklearn.isotonic", "sklearn.metrics"))
+optimize, sparse, special = map(LazyModule, ("scipy.optimize", "scipy.sparse", "scipy.special"))
+stats, isotonic, metrics = map(LazyModule, ("scipy.stats", "sklearn.isotonic", "sklearn.metrics"))
 model_selection, threadpoolctl = map(LazyModule, ("sklearn.model_selection", "threadpoolctl"))

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen._support.lazy import pc, pd, threadpoolctl
+from crcen._support.lazy import pc, pd, sparse, threadpoolctl
 from crcen._support.text import plural
 from crcen.exceptions import InvalidInput
 from crcen.tables.cells import PLAIN, ColumnCells, Notation, TableCells, as_arrow, is_missing_mark, stacked
@@ -390,8 +390,6 @@ def _ngram_counts(split: Words, places: Mapping[str, int] | None = None) -> tupl
     """Counts of words in texts and of n-grams in words, (n, words) and (words, n-grams), and the n-grams."""
     # A text has far fewer words than n-grams, so both matrices in turn are much cheaper than their product. A space
     # stands at both ends of a word.
-    from scipy.sparse import csr_matrix
-
     distinct, numbers, lengths = split
     padded = [" ".join(["", *word.lower().split(), ""]) for word in distinct]
     parts = [[word[i : i + n] for n in _NGRAMS for i in range(len(word) - n + 1)] for word in padded]
@@ -400,19 +398,21 @@ def _ngram_counts(split: Words, places: Mapping[str, int] | None = None) -> tupl
     at = [[places[ngram] for ngram in own if ngram in places] for own in parts]
     found = np.fromiter(itertools.chain.from_iterable(at), np.int64)
     text_starts, word_starts = (np.append(0, np.cumsum(n)) for n in (lengths, [len(own) for own in at]))
-    in_texts = csr_matrix((np.ones(len(numbers)), numbers, text_starts), shape=(len(lengths), len(parts)))
-    in_words = csr_matrix((np.ones(len(found)), found, word_starts), shape=(len(parts), len(places)))
+    in_texts = sparse.csr_matrix((np.ones(len(numbers)), numbers, text_starts), shape=(len(lengths), len(parts)))
+    in_words = sparse.csr_matrix((np.ones(len(found)), found, word_starts), shape=(len(parts), len(places)))
     in_texts.sum_duplicates()  # and sorted, so that texts of the same words have equal components
     return in_texts, in_words, np.array(list(places), dtype=object)
 
 
 def _tf_idf(texts: Any, words: Any, idf: Array) -> tuple[Any, Any]:
-    """Counts of `_ngram_counts` as two factors of a matrix of tf-idf with rows of length 1, or 0 without n-grams."""
+    """Counts of `_ngram_counts`, overwritten by two factors of tf-idf with rows of length 1, or 0 without n-grams."""
     from sklearn.utils.extmath import row_norms
 
-    words = words.multiply(idf).tocsr()
+    words.data *= idf[words.indices]
+    words.sum_duplicates()
     length = row_norms(texts @ words)
-    return texts.multiply(1.0 / np.where(length > 0.0, length, 1.0)[:, None]).tocsr(), words
+    texts.data *= np.repeat(1.0 / np.where(length > 0.0, length, 1.0), np.diff(texts.indptr))
+    return texts, words
 
 
 def _main_directions(texts: Any, words: Any, seed: int) -> Array:
