@@ -322,7 +322,7 @@ if child == 0:
 os.close(write)
 forked = b"".join(iter(lambda: os.read(read, 65536), b""))
 os.waitpid(child, 0)
-loaded = [name for name in ("torch", "sklearn.ensemble", "lightgbm") if name in sys.modules]
+loaded = [*{"torch", "sklearn.ensemble", "lightgbm", "crcen.models.fitting"} & set(sys.modules)]
 print(json.dumps({"p": p[:, 1].tolist(), "forked": np.frombuffer(forked).tolist(), "loaded": loaded, "more": more}))
 """
     said = json.loads(run_python("-W", "ignore::DeprecationWarning", "-c", script, cwd=tmp_path))
