@@ -1,6 +1,7 @@
 """Networks: the best settings of the search of `CRCENClassifierCV`, several networks of each."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -184,17 +185,19 @@ def _first_in_time(plans: list[_Plan], run: SearchRun, train: TimedTraining, tas
                 own = part_of(task.progress, 0.5, 0.6)
                 outcomes = widened(compared, outcomes, l2=True, epochs=True, progress=own)
             best = best_few(outcomes, plan.n_settings)
-            n_networks, train.reserve = plan.n_networks, 0.0
+            longer = best[0].setting.recipe.replace(max_epochs=LONGEST_SCHEDULE)
+            near = [replace(best[0].setting, recipe=longer.replace(l2=times * longer.l2)) for times in _LEADING_L2]
+            leading = replace(plan, grid=near, n_networks=max(plan.n_networks, _LEADING_NETWORKS))
+            train.reserve = plan.n_settings * leading.refit_work(task)
             leads = task.best_loss < np.inf and -best[0].merit < _CLEAR_LEAD * task.best_loss
-            if leads and task.effort != "quick" and not task.clock.is_limited:
-                n_networks = max(n_networks, _LEADING_NETWORKS)
-                setting, own = best[0].setting, part_of(task.progress, 0.6, 0.7)
-                longer = setting.recipe.replace(max_epochs=LONGEST_SCHEDULE)
+            if leads and task.effort != "quick" and train.seconds(train.reserve) <= train.clock.left:
+                plan = leading
                 if len(task.X) >= _MANY_ROWS:  # where settings were compared on a sample, and in few epochs
-                    near = [replace(setting, recipe=longer.replace(l2=times * longer.l2)) for times in _LEADING_L2]
-                    outcomes += compared.outcomes(near, halving=False, progress=own)
-                    best = best_few(outcomes, plan.n_settings)
-            return refit_settings(run, best, n_networks, part_of(task.progress, 0.7, 1.0), n_on_folds=1)
+                    with suppress(OutOfTime):
+                        outcomes += compared.outcomes(near, halving=False, progress=part_of(task.progress, 0.6, 0.7))
+                        best = best_few(outcomes, plan.n_settings)
+            train.reserve = 0.0
+            return refit_settings(run, best, plan.n_networks, part_of(task.progress, 0.7, 1.0), n_on_folds=1)
         except OutOfTime:
             continue
     raise OutOfTime
