@@ -10,7 +10,7 @@ guarantee that, because its summation order depends on the number of rows and th
 shape (16 rows, zero-padded) and is small enough for BLAS to use one thread.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
@@ -47,6 +47,8 @@ _INNER = 256
 _ONE_THREAD, _ONE_THREAD_VECTOR = 2**18, 2**13
 # Numbers of a layer or a column that are processed at a time, to stay in the cache.
 _NUMBERS_AT_ONCE = 2**17
+# Rows that are transposed at a time.
+_COPIED_AT_ONCE = 128
 
 _Float = TypeVar("_Float", np.float32, np.float64)
 
@@ -130,10 +132,28 @@ def column_layout(X: Array, kind: str, bins: int) -> Index | None:
     """The source column of each encoded column: every column once, then its bins."""
     if kind not in WITH_RAMPS:
         return None
-    n_values = np.array([len(np.unique(column[~np.isnan(column)])) for column in X.T])
+    n_values = np.array([_n_values(column, bins) for column in X.T])
     bins = max(2, min(bins, _MOST_RAMPS // max(1, int((n_values > 2).sum()))))
     counts = np.where(n_values > 2, np.minimum(n_values - 1, bins), 0)
     return np.concatenate([np.arange(len(n_values)), np.repeat(np.arange(len(n_values)), counts)])
+
+
+def _n_values(cells: Array, most: int) -> int:
+    """Number of distinct values of a column; any number above ``most`` if there are more."""
+    low, high = np.fmin.reduce(cells), np.fmax.reduce(cells)
+    if not ((cells > low) & (cells < high)).any():
+        return int(low <= high) + int(low < high)
+    n_values = len(np.unique(cells[: 8 * most])) - 1  # missing cells are not a value
+    return n_values if n_values > most else len(np.unique(cells[~np.isnan(cells)]))
+
+
+def by_columns(X: Array, rows: Index) -> Array:
+    """Some rows of X, column after column in memory."""
+    found = np.empty((X.shape[1], len(rows)))
+    for start in range(0, len(rows), _COPIED_AT_ONCE):
+        part = slice(start, start + _COPIED_AT_ONCE)
+        found[:, part] = X.take(rows[part], axis=0).T
+    return found.T
 
 
 def incomplete_columns(X: Array) -> Index:
@@ -150,15 +170,17 @@ def fit_encoding(
     *,
     standardize: bool = True,
     indicators: Index | None = None,
+    order: Callable[[int], Index] | None = None,
 ) -> "InputEncoding":
     """Fit an encoding of `ENCODINGS` on the rows with positive weight.
 
     ``columns`` is the `column_layout`, ``indicators`` the `incomplete_columns`, or ``None`` if no cell may be missing.
+    ``order`` gives the stable order of a column where it is known; all rows must have weight then.
     """
     used = sample_weight > 0
     if not used.all():
         X, y, sample_weight = X[used], y[used], sample_weight[used]
-    encoding = _fitted(kind, columns, X, y, sample_weight) if standardize else raw(X.shape[1])
+    encoding = _fitted(kind, columns, X, y, sample_weight, order) if standardize else raw(X.shape[1])
     if indicators is None:
         return encoding
     is_missing, own = np.isnan(X[:, indicators]), raw(len(indicators))
@@ -176,7 +198,12 @@ def fit_encoding(
 
 
 def _fitted(
-    kind: str, columns: Index | None, X: Array, y: NDArray[np.bool_] | Index, sample_weight: Array
+    kind: str,
+    columns: Index | None,
+    X: Array,
+    y: NDArray[np.bool_] | Index,
+    sample_weight: Array,
+    order: Callable[[int], Index] | None,
 ) -> "InputEncoding":
     """The encoding of observed cells; a column without any is encoded as zeros."""
     if kind == "quantile":
@@ -193,7 +220,7 @@ def _fitted(
         mean, scale = np.where(usable, middle, mean), np.where(usable, spread, scale)
         return InputEncoding(mean, scale, None, -limit, limit, is_smooth=True)
     assert columns is not None
-    return _ramps(kind, columns, X, y, sample_weight, InputEncoding(mean, scale, None, -limit, limit))
+    return _ramps(kind, columns, X, y, sample_weight, InputEncoding(mean, scale, None, -limit, limit), order)
 
 
 def standardization(X: Array, sample_weight: Array) -> tuple[Array, Array]:
@@ -236,9 +263,10 @@ def _quantiles(sorted_values: Array, cumulative: Array, shares: Array) -> Array:
     return sorted_values[np.minimum(at, len(sorted_values) - 1)]
 
 
-def _sorted(column: Array, sample_weight: Array) -> tuple[Index, Array, Array]:
+def _sorted(column: Array, sample_weight: Array, order: Index | None = None) -> tuple[Index, Array, Array]:
     """Order of the observed cells, their sorted values, and the cumulative weight."""
-    order = np.argsort(column, kind="stable")[: np.count_nonzero(~np.isnan(column))]
+    order = np.argsort(column, kind="stable") if order is None else order
+    order = order[: np.count_nonzero(~np.isnan(column))]
     return order, column[order], np.cumsum(sample_weight[order])
 
 
@@ -260,7 +288,13 @@ def _quantile(X: Array, sample_weight: Array) -> "InputEncoding":
 
 
 def _ramps(
-    kind: str, columns: Index, X: Array, y: NDArray[np.bool_] | Index, sample_weight: Array, plain: InputEncoding
+    kind: str,
+    columns: Index,
+    X: Array,
+    y: NDArray[np.bool_] | Index,
+    sample_weight: Array,
+    plain: InputEncoding,
+    order: Callable[[int], Index] | None,
 ) -> "InputEncoding":
     """The standardised columns, then for each bin (x − left)/(right − left) clipped to [0, 1], minus its mean.
 
@@ -271,10 +305,10 @@ def _ramps(
     places = {int(column): X.shape[1] + np.flatnonzero(of_ramps == column) for column in np.unique(of_ramps)}
 
     def cells(column: int) -> tuple[Index, Array, Array]:
-        return _sorted(np.ascontiguousarray(X[:, column]), sample_weight)
+        return _sorted(np.ascontiguousarray(X[:, column]), sample_weight, order and order(column))
 
-    def candidates(order: Index, values: Array, cumulative: Array) -> Candidates:
-        return candidates_of(values, y[order], sample_weight[order], cumulative, labels)
+    def candidates(at: Index, values: Array, cumulative: Array) -> Candidates:
+        return candidates_of(values, y[at], sample_weight[at], cumulative, labels)
 
     found = [] if kind == "piecewise" else [candidates(*cells(column)) for column in places]
     splits = tree_splits(found, [len(own) + (kind == "steps") for own in places.values()])
@@ -288,7 +322,7 @@ def _ramps(
             left, right, below = (part[splits[i]] for part in (found[i].left, found[i].right, found[i].below))
             width, centre = _widths(left, right), 1.0 - below
         else:
-            order, values, cumulative = cells(column)
+            at, values, cumulative = cells(column)
             if kind == "piecewise":
                 edges = np.unique(_quantiles(values, cumulative, np.linspace(0.0, 1.0, len(own) + 1)))
             else:
@@ -298,7 +332,7 @@ def _ramps(
             with np.errstate(over="ignore"):
                 inside = np.clip((values - left[:, None]) / width[:, None], 0.0, 1.0)
             # Not a BLAS product, whose summation order depends on the number of threads.
-            centre = (sample_weight[order] * inside).sum(axis=1) / cumulative[-1:]
+            centre = (sample_weight[at] * inside).sum(axis=1) / cumulative[-1:]
         at = own[: len(left)]
         with np.errstate(over="ignore"):
             mean[at], scale[at] = left + centre * width, width

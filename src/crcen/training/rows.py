@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from mmap import ACCESS_COPY, mmap
 from threading import Lock
 from typing import Any, NamedTuple, TypeVar
@@ -17,11 +17,12 @@ from torch import Tensor
 from crcen.theory.rows import Array, Index
 from crcen.training.device import encoded_on, sent
 from crcen.training.jobs import TrainingJob, digest
-from crcen.training.network import InputEncoding, column_layout, fit_encoding, incomplete_columns
+from crcen.training.network import InputEncoding, by_columns, column_layout, fit_encoding, incomplete_columns
 from crcen.training.recipe import SolverKind, n_batches
 from crcen.training.stack import NO_RAMPS, RampLookup
 
 _Value = TypeVar("_Value")
+_Knots = NDArray[np.uint8] | NDArray[np.uint16]
 
 # Validation rows that pass through a stack at a time.
 VALIDATION_ROWS = 512
@@ -70,7 +71,7 @@ class CodedRows:
     """All rows in an encoding: the knot of every cell of a column with ramps, and the other columns."""
 
     plain: Tensor  # encoded columns that are no ramps
-    knots: NDArray[np.unsignedinteger]  # the knot at or before a cell; the last one for missing cells
+    knots: _Knots  # the knot at or before a cell; the last one for missing cells
     shares: NDArray[np.float32] | None  # relative distance to the next knot; None if every cell is at one
 
 
@@ -120,33 +121,40 @@ class RampTables:
         for start in range(0, len(X), at_once):
             part = slice(start, start + at_once)
             plain[part] = torch.from_numpy(encode(X[part]))
-        # Short integers are sorted by their digits.
         knots = np.empty((len(X), len(self.columns)), dtype=np.uint8 if self.n_knots <= 256 else np.uint16)
-        shares = np.zeros((len(X), len(self.columns)), dtype=np.float32)
-        for i, (column, first, count) in enumerate(zip(self.columns, self.first, self.counts, strict=True)):
-            is_used = self.high[first : first + count] > self.low[first : first + count]  # the first few
-            cells = np.ascontiguousarray(X[:, column])
-            knots[:, i], shares[:, i] = self._place(cells, slice(first, first + int(is_used.sum())))
-            knots[np.isnan(cells), i] = self.n_knots - 1
-        shares[knots == self.n_knots - 1] = 0.0
+        shares = np.zeros(knots.shape, dtype=np.float32)
+        ends = self._ends()
+        for start in range(0, len(X), at_once):
+            part = slice(start, start + at_once)
+            self._place(X[part].take(self.columns, axis=1), *ends, knots[part], shares[part])
         return CodedRows(plain, knots, shares if shares.any() else None)
 
-    def _place(self, cells: Array, ramps: slice) -> tuple[Index, Array]:
-        """The knot at or before each cell, and the relative distance to the next one."""
-        encoding = self.encoding
-        mean, scale, low, high = (part[ramps] for part in (encoding.mean, encoding.scale, self.low, self.high))
-        if not len(mean):
-            return np.zeros(len(cells), dtype=np.int64), np.zeros(len(cells))
-        knots, shares = np.searchsorted(mean + high * scale, cells, side="right"), np.zeros(len(cells))
+    def _ends(self) -> tuple[Array, Array]:
+        """Where the ramps of every column begin and end, (S, C) each; NaN after the last one."""
+        place = np.arange(self.most)[:, None]
+        ramp = self.first + np.minimum(place, self.counts - 1)
+        is_ramp = (place < self.counts) & (self.high[ramp] > self.low[ramp])
+        mean, scale = self.encoding.mean[ramp], self.encoding.scale[ramp]
+        left, right = (np.where(is_ramp, mean + end[ramp] * scale, np.nan) for end in (self.low, self.high))
+        return left, right
+
+    def _place(self, cells: Array, left: Array, right: Array, knots: _Knots, shares: NDArray[np.float32]) -> None:
+        """Write the knot at or before each cell (n, C), and the relative distance to the next one."""
+        encoding, begun = self.encoding, np.zeros_like(knots)
+        knots[:] = 0
+        for begins, ends in zip(left, right, strict=True):  # faster than a binary search, for so few
+            begun += cells > begins
+            knots += cells >= ends
         # Few cells are inside a step: those of held-out rows.
-        inside = np.flatnonzero(np.searchsorted(mean + low * scale, cells) != knots)
-        ramp = np.minimum(knots[inside], len(mean) - 1)
-        with np.errstate(over="ignore", invalid="ignore"):  # values near the end of float64, missing ones
-            share = np.clip((cells[inside] - mean[ramp]) / scale[ramp], low[ramp], high[ramp]) - low[ramp]
+        inside = np.nonzero(begun != knots)
+        ramp = self.first[inside[1]] + knots[inside]
+        mean, scale, low, high = (part[ramp] for part in (encoding.mean, encoding.scale, self.low, self.high))
+        with np.errstate(over="ignore"):  # values near the end of float64
+            share = np.clip((cells[inside] - mean) / scale, low, high) - low
         is_through = share > 1.0 - _AT_A_KNOT
-        knots[inside] = ramp + is_through
-        shares[inside] = np.where(is_through | np.isnan(share) | (share < _AT_A_KNOT), 0.0, share)
-        return knots, shares
+        knots[inside] += is_through
+        shares[inside] = np.where(is_through | (share < _AT_A_KNOT), 0.0, share)
+        knots[np.isnan(cells)] = self.n_knots - 1
 
 
 class RampFeed:
@@ -232,15 +240,39 @@ class TrainingData:
 
     def layout(self, kind: str, bins: int) -> Index | None:
         """`column_layout` of these rows."""
-        return self._once((kind, bins), lambda: column_layout(self.X[self.sample_weight > 0], kind, bins))
+        used = np.flatnonzero(self.sample_weight > 0)
+        return self._once((kind, bins), lambda: column_layout(by_columns(self.X, used), kind, bins))
 
     def encoding(self, job: TrainingJob, rows: Index) -> InputEncoding:
         """The input encoding of a job, fitted on its rows; jobs with the same rows share it."""
         key = (digest(rows), job.encoding, job.bins, job.missing, job.standardize)
         layout = self.layout(job.encoding, job.bins)
         indicators = self._incomplete if job.missing == "indicator" else None
-        fit = partial(fit_encoding, job.encoding, layout, standardize=job.standardize, indicators=indicators)
-        return self._once(key, lambda: fit(self.X[rows], self.y[rows], self.sample_weight[rows]))
+
+        def fit() -> InputEncoding:
+            own = rows[self.sample_weight[rows] > 0]
+            parts = by_columns(self.X, own), self.y[own], self.sample_weight[own]
+            how: dict[str, Any] = {"standardize": job.standardize, "indicators": indicators}
+            return fit_encoding(job.encoding, layout, *parts, **how, order=self._order_of(own))
+
+        return self._once(key, fit)
+
+    def _order_of(self, rows: Index) -> Callable[[int], Index] | None:
+        """The stable order of a column among some increasing rows; folds share the sorting of a column."""
+        if (np.diff(rows) <= 0).any():
+            return None
+        is_whole, place = len(rows) == self.n_rows, np.full(self.n_rows, -1)
+        place[rows] = np.arange(len(rows))
+
+        def order(column: int) -> Index:
+            key = "order", column
+            if is_whole and key not in self._kept:  # perhaps the only encoding
+                return np.argsort(self.X[:, column], kind="stable")
+            whole = self._once(key, lambda: np.argsort(self.X[:, column], kind="stable").astype(np.int32))
+            found = place[whole]
+            return found[found >= 0]
+
+        return order
 
     def encoded(self, encoding: InputEncoding, dtype: torch.dtype) -> Tensor:
         """All rows in an encoding, on the device, kept while another reference exists."""
