@@ -43,19 +43,18 @@ def float_type(solver: SolverKind) -> torch.dtype:
 class EpochRows(NamedTuple):
     """The rows of an epoch, in batches; G groups, B rows of a batch, F encoded columns."""
 
-    own: list[Tensor]  # all rows as each group encodes them
+    own: list[Tensor]  # all rows as each group encodes them, (n, F+1); the last column is ones
     places: Tensor  # (G or 1, batches, B): row numbers
     y: Tensor  # (G or 1, batches, B)
     weights: Tensor  # (G, batches, B)
-    batch: Tensor  # (G, B, F+1): buffer for a batch; the last column is ones
+    batch: Tensor  # (G, B, F+1): buffer for a batch
 
 
 def fill_batch(rows: EpochRows, i: int) -> None:
     """Write the encoded rows of batch ``i`` to ``rows.batch`` (compiled by TorchScript)."""
-    encoded = rows.batch.narrow(2, 0, rows.batch.size(2) - 1)
     for group in range(len(rows.own)):
         places = rows.places[min(group, rows.places.size(0) - 1), i]
-        encoded.select(0, group).copy_(rows.own[group].index_select(0, places))
+        torch.index_select(rows.own[group], 0, places, out=rows.batch.select(0, group))
 
 
 # -- rows with ramps, as the lookups of `crcen.training.stack` need them ----------------------------------------------
@@ -70,7 +69,7 @@ def has_ramps(encoding: InputEncoding) -> bool:
 class CodedRows:
     """All rows in an encoding: the knot of every cell of a column with ramps, and the other columns."""
 
-    plain: Tensor  # encoded columns that are no ramps
+    plain: Tensor  # encoded columns that are no ramps, and ones
     knots: _Knots  # the knot at or before a cell; the last one for missing cells
     shares: NDArray[np.float32] | None  # relative distance to the next knot; None if every cell is at one
 
@@ -116,11 +115,11 @@ class RampTables:
         others = np.append(np.arange(self.n_plain), np.arange(encoding.size - self.n_indicators, encoding.size))
         mean, scale, low, high = (part[others] for part in (encoding.mean, encoding.scale, self.low, self.high))
         encode = InputEncoding(mean, scale, None, low, high, indicators=encoding.indicators)
-        plain = torch.empty(len(X), len(others), dtype=torch.float32)
+        plain = torch.ones(len(X), len(others) + 1, dtype=torch.float32)
         at_once = max(64, _CODED_AT_ONCE // len(others))
         for start in range(0, len(X), at_once):
             part = slice(start, start + at_once)
-            plain[part] = torch.from_numpy(encode(X[part]))
+            plain[part, :-1] = torch.from_numpy(encode(X[part]))
         knots = np.empty((len(X), len(self.columns)), dtype=np.uint8 if self.n_knots <= 256 else np.uint16)
         shares = np.zeros(knots.shape, dtype=np.float32)
         ends = self._ends()
@@ -190,15 +189,19 @@ class RampFeed:
         readers = reader_starts = reader_weights = np.empty((0, 0), dtype=np.float32)
         if with_readers:
             by_column = np.moveaxis(knots, 4, 2).reshape(n_batches, n_groups, n_columns, -1)
-            order = np.argsort(by_column, axis=3, kind="stable")  # row of the batch, and which of its two knots
+            # Row of the batch, and which of its two knots, in the low bits: faster than a stable sort of knots.
+            bits = by_column.shape[3].bit_length()
+            order = by_column.astype(np.int32 if n_knots >> (31 - bits) == 0 else np.int64) << bits
+            order += np.arange(by_column.shape[3], dtype=np.int32)
+            order.sort(axis=3)
+            order &= (1 << bits) - 1
             if self.has_shares:
                 ordered = np.moveaxis(weights, 4, 2).reshape(by_column.shape)
                 reader_weights = np.take_along_axis(ordered, order, axis=3).reshape(n_batches, -1)
-            first_row = np.arange(n_groups).reshape(n_groups, 1, 1) * size
-            readers = (order // parts + first_row).reshape(n_batches, -1).astype(np.int32)
-            n_places = n_groups * n_columns * n_knots
-            places = codes + np.arange(n_batches)[:, None] * n_places
-            counts = np.bincount(places.ravel(), minlength=n_batches * n_places).reshape(n_batches, -1)
+            order //= parts
+            order += np.arange(n_groups, dtype=np.int32).reshape(n_groups, 1, 1) * size
+            readers = order.reshape(n_batches, -1).astype(np.int32, copy=False)
+            counts = np.array([np.bincount(own, minlength=tables.size * n_knots) for own in codes])
             reader_starts = (np.cumsum(counts, axis=1) - counts).astype(np.int32)
         code_weights = weights.reshape(n_batches if self.has_shares else 0, codes.shape[1])
         arrays = (starts, codes, code_weights, readers, reader_starts, reader_weights)
@@ -275,18 +278,19 @@ class TrainingData:
         return order
 
     def encoded(self, encoding: InputEncoding, dtype: torch.dtype) -> Tensor:
-        """All rows in an encoding, on the device, kept while another reference exists."""
+        """All rows in an encoding, and ones, on the device, kept while another reference exists."""
         key = (id(encoding), dtype)
         with self._lock:
             found = self._encoded.get(key)
             if found is None:
-                found = self._encoded[key] = _allocate(self.n_rows, encoding.size, dtype, self.device)
+                found = self._encoded[key] = _allocate(self.n_rows, encoding.size + 1, dtype, self.device)
+                found[:, -1] = 1.0
                 numbers = _NUMBERS_AT_ONCE if self.device.type == "cpu" else _NUMBERS_ON_A_GPU
                 at_once = max(64, numbers // encoding.size)
                 for start in range(0, self.n_rows, at_once):
                     part = slice(start, start + at_once)
                     source = self.X if self.device.type == "cpu" else self._device_x
-                    found[part] = encoded_on(self.device, encoding, source[part])
+                    found[part, :-1] = encoded_on(self.device, encoding, source[part])
         return found
 
     def coded(self, encoding: InputEncoding) -> CodedRows:
@@ -413,5 +417,5 @@ class RowFeed:
             weights = self._weights[:, positions[0]]
         else:
             weights = self._weights.gather(1, positions.reshape(groups, -1)).view(groups, count, -1)
-        batch = self._weights.new_ones(groups, size, self._own[0].shape[1] + 1)
+        batch = self._weights.new_empty(groups, size, self._own[0].shape[1])
         return EpochRows(self._own, rows, self.data.labels(self.dtype)[rows], weights, batch)
