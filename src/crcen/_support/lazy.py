@@ -2,6 +2,7 @@
 
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import accumulate
 from threading import Lock
 from typing import Any
@@ -38,6 +39,9 @@ def import_with_lazy(module: str, *names: str) -> Any:
     for name in lazy:
         parent, _, child = name.rpartition(".")
         one: Any = LazyModule(name)
+        if name == "scipy.stats":  # scikit-learn imports a function of it by name
+            one.__path__ = getattr(find_spec(name), "submodule_search_locations", [])
+            one.rankdata = lambda *given, **named: stats.rankdata(*given, **named)
         if parent:
             setattr(import_module(parent), child, one)  # as an import does
         if sys.modules.setdefault(name, one) is not one:

@@ -148,7 +148,7 @@ _N_TYPICAL, _MOST_ROWS = 32, 64
 _LOOKED_AT, _ORDERS = 50_000, 64
 
 
-def typical_rows(X: Array, blocks: Sequence[Index], averaged: Sequence[bool] = (), n_rows: int = _N_TYPICAL) -> Array:
+def typical_rows(X: Array, blocks: Sequence[slice], averaged: Sequence[bool] = (), n_rows: int = _N_TYPICAL) -> Array:
     """Artificial rows with the distribution of every column, (n_rows, n_features)."""
     rng = np.random.default_rng(0)
     if len(X) > _LOOKED_AT:

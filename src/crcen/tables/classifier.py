@@ -279,7 +279,8 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         cells = as_cells(X, self.feature_names_in_)
         others = getattr(self, "background_", None) if background is None else self.encode(background).X
-        table = (blocks_of(self.columns_), [one.name for one in self.columns_], cell_texts(self.columns_, cells))
+        blocks = [np.arange(block.start, block.stop) for block in blocks_of(self.columns_)]
+        table = (blocks, [one.name for one in self.columns_], cell_texts(self.columns_, cells))
         return explain_rows(self.estimator_, self.encode(cells).X, others, *table, random_state, classes=classes)
 
     def __sklearn_is_fitted__(self) -> bool:

@@ -140,9 +140,7 @@ class Column(ABC):
         raise _NotPlain
 
     def _cell(self, values: Sequence[float], odd: str = "", *, is_gap: bool = False) -> Read:
-        if self.has_missing:
-            return [*values, float(is_gap)], odd
-        return values, odd or "missing" * is_gap
+        return ([*values, float(is_gap)], odd) if self.has_missing else (values, odd or "missing" * is_gap)
 
     def describe(self) -> dict[str, object]:
         """What a schema says of the column, JSON-able."""
@@ -674,9 +672,7 @@ def _by_content(cells: ColumnCells, seed: int) -> Column | DroppedColumn:
     counts = cells.counts
     is_free = cells.n_values > MOST_CATEGORIES or counts.iloc[0] < FEWEST_ROWS
     note = _why_no_number(cells, "text" if is_free else "categories")
-    if not is_free:
-        return category_column(name, counts, has_missing, note)
-    return TextColumn.learn(cells, seed, note)
+    return TextColumn.learn(cells, seed, note) if is_free else category_column(name, counts, has_missing, note)
 
 
 def _written_number(cells: ColumnCells) -> Column:
@@ -736,10 +732,10 @@ def category_column(name: str, counts: Series, has_missing: bool, note: str = ""
     return CategoryColumn(name, has_missing, tuple(named), len(named) < len(counts), note=note)
 
 
-def blocks_of(columns: Sequence[Column]) -> list[Index]:
+def blocks_of(columns: Sequence[Column]) -> list[slice]:
     """The places of each column among the encoded columns."""
     ends = np.cumsum([0, *(len(column.encoded_names) for column in columns)])
-    return [np.arange(a, b) for a, b in itertools.pairwise(ends)]
+    return [slice(a, b) for a, b in itertools.pairwise(ends)]
 
 
 def encode_table(columns: Sequence[Column], table: TableCells) -> EncodedTable:

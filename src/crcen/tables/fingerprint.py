@@ -205,7 +205,7 @@ def _bucket(hashes: Hashes, n_buckets: int) -> Index:
 def _parts(columns: list[Column], table: TableCells, X: Array) -> Iterator[Hashes]:
     """What each row holds in each column, as integers."""
     for column, block in zip(columns, blocks_of(columns), strict=True):
-        encoded, key = X[:, block[0] : block[-1] + 1], name_key(f"{column.name}/0")
+        encoded, key = X[:, block], name_key(f"{column.name}/0")
         if column.kind == "text":
             # Of the text itself: its components hold only what occurs in several rows.
             text = table[column.name].text.fillna("\0").to_numpy(dtype=object)

@@ -151,7 +151,7 @@ def typical_table(columns: list[Column], X: Array) -> Array:
     """Typical rows of encoded training rows: numbers rounded, and means of the components of texts."""
     blocks = blocks_of(columns)
     found = typical_rows(X, blocks, [column.kind == "text" for column in columns])
-    at = [int(block[0]) for column, block in zip(columns, blocks, strict=True) if column.kind in ("number", "date")]
+    at = [block.start for column, block in zip(columns, blocks, strict=True) if column.kind in ("number", "date")]
     lower, upper = np.quantile(X[:, at], [0.25, 0.75], axis=0)
     spread = np.where(upper > lower, upper - lower, np.ptp(X[:, at], axis=0))
     found[:, at] = rounded(found[:, at], nice_step(spread, 50))
@@ -176,7 +176,7 @@ class _Tally:
     counts: Index
 
     @classmethod
-    def of(cls, column: Column, block: Index, encoded: EncodedTable, edges: Array) -> "_Tally":
+    def of(cls, column: Column, block: slice, encoded: EncodedTable, edges: Array) -> "_Tally":
         """Count the cells of an encoded column against the edges of the training rows."""
         part, name = encoded.X[:, block], column.name
         values, is_missing = _values(column, part)
@@ -367,9 +367,7 @@ def _percent(share: float) -> str:
 
 
 def _shown(value: float, kind: str) -> str:
-    if kind != "date":
-        return f"{value:.6g}"
-    return str(np.datetime64("1970-01-01") + np.timedelta64(int(value), "D"))
+    return str(np.datetime64(int(value), "D")) if kind == "date" else f"{value:.6g}"
 
 
 def kolmogorov_smirnov(distance: float, n: int, n_before: int) -> float:

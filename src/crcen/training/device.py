@@ -89,9 +89,7 @@ def find_device(name: str) -> torch.device:
 
 def sent(values: Tensor, device: torch.device) -> Tensor:
     """Copy a tensor to a device; pinned memory avoids waiting for queued GPU work."""
-    if device.type != "cuda":
-        return values.to(device)
-    return values.pin_memory().to(device, non_blocking=True)
+    return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values.to(device)
 
 
 def encoded_on(device: torch.device, encoding: InputEncoding, X: Array | Tensor) -> Tensor:

@@ -51,9 +51,7 @@ Inputs = Callable[[TrainingJob], int]
 Groups = tuple[tuple[int, ...], ...]
 
 # Memory apart from stacks: rows processed at a time in float64; labels, weights and indices of every row.
-_WORK_BYTES = 2**23
-_BYTES_A_ROW, _CELL_BYTES = 64, 8
-_ACTIVATION_COPIES = 4
+_WORK_BYTES, _BYTES_A_ROW, _CELL_BYTES, _ACTIVATION_COPIES = 2**23, 64, 8, 4
 _ROWS_AT_ONCE = 2048  # for a solver that reads all rows
 
 # Further pieces are useful with more than two cores and must cost others nothing. Adam reaches that with these
@@ -113,13 +111,11 @@ class Trainer:
                 raise InvalidInput("a training job needs rows of every class with positive weight.")
             if job.watched is not None and not data.sample_weight[job.watched].any():
                 raise InvalidInput("validation rows must have positive weight.")
-        stacks = self._stacks(jobs)
-        if not stacks:
+        if not (stacks := self._stacks(jobs)):
             return []
         work = pieces(stacks, jobs, data.n_inputs) if data.device.type == "cpu" else stacks
         meter = _Meter(work, jobs, progress)
-        workers = self._workers(work, jobs)
-        if workers > 1:
+        if (workers := self._workers(work, jobs)) > 1:
             results = _run_in_parallel(work, jobs, data, workers, meter)
         else:
             results = {}
@@ -131,14 +127,9 @@ class Trainer:
     def on(self, rows: NDArray[np.int64], factors: NDArray[np.float64] | float = 1.0) -> Trainer:
         """A trainer on a subset of the rows, their weights times ``factors``, with the same memory bound."""
         data = self.data
-        return Trainer(
-            data.X[rows],
-            data.y[rows],
-            n_classes=data.n_classes,
-            sample_weight=data.sample_weight[rows] * factors,
-            device=str(data.device),
-            memory_bytes=self.bound if self.is_bound_given else None,
-        )
+        bound = self.bound if self.is_bound_given else None
+        how: dict[str, Any] = {"n_classes": data.n_classes, "device": str(data.device), "memory_bytes": bound}
+        return Trainer(data.X[rows], data.y[rows], sample_weight=data.sample_weight[rows] * factors, **how)
 
     def _stacks(self, jobs: Sequence[TrainingJob]) -> list[Groups]:
         """Stacks of which two, or at least one, fit into the memory bound."""
@@ -531,14 +522,9 @@ class StackRun:
                 is_finite = bool(finite[g, m] and (all_fine[g, m, n_iter] or has_best))
                 status = self._status(is_finite, converged_at[g, m], stopped_at[g, m], n_iter)
                 network = Network(self.encodings[g], *own, self.example.activation, self.is_one_against_all)
-                results[position] = TrainingResult(
-                    None if status is Status.DIVERGED else network,
-                    status,
-                    n_iter,
-                    curves[g, m, :n_iter],
-                    val_curves[g, m, :n_iter],
-                    shifts[m],
-                )
+                found = None if status is Status.DIVERGED else network
+                own_curves = curves[g, m, :n_iter], val_curves[g, m, :n_iter]
+                results[position] = TrainingResult(found, status, n_iter, *own_curves, shifts[m])
         return results
 
     def _status(self, is_finite: bool, converged_at: float, stopped_at: float, n_iter: int) -> Status:

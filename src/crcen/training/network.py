@@ -41,14 +41,11 @@ _TIE = 1e-10
 ACTIVATIONS = ("relu", "tanh", "sigmoid", "gelu", "silu")
 
 # Rows of one product and its largest inner dimension: up to this size BLAS sums in one pass.
-_ROWS = 16
-_INNER = 256
+_ROWS, _INNER = 16, 256
 # Multiplications up to which OpenBLAS uses one thread: matrix-matrix and matrix-vector products.
 _ONE_THREAD, _ONE_THREAD_VECTOR = 2**18, 2**13
-# Numbers of a layer or a column that are processed at a time, to stay in the cache.
-_NUMBERS_AT_ONCE = 2**17
-# Rows that are transposed at a time.
-_COPIED_AT_ONCE = 128
+# Processed at a time, to stay in the cache: numbers of a layer or a column; rows and columns that are transposed.
+_NUMBERS_AT_ONCE, _TRANSPOSED_ROWS, _BLOCK = 2**17, 256, 32
 
 _Float = TypeVar("_Float", np.float32, np.float64)
 
@@ -128,11 +125,12 @@ def raw(n_features: int) -> "InputEncoding":
     return InputEncoding(np.zeros(n_features), np.ones(n_features))
 
 
-def column_layout(X: Array, kind: str, bins: int) -> Index | None:
+def column_layout(X: Array, kind: str, bins: int, rows: Index | None = None) -> Index | None:
     """The source column of each encoded column: every column once, then its bins."""
     if kind not in WITH_RAMPS:
         return None
-    n_values = np.array([_n_values(column, bins) for column in X.T])
+    blocks = (by_columns(X[:, first : first + _BLOCK], rows) for first in range(0, X.shape[1], _BLOCK))
+    n_values = np.array([_n_values(cells, bins) for block in blocks for cells in block.T])
     bins = max(2, min(bins, _MOST_RAMPS // max(1, int((n_values > 2).sum()))))
     counts = np.where(n_values > 2, np.minimum(n_values - 1, bins), 0)
     return np.concatenate([np.arange(len(n_values)), np.repeat(np.arange(len(n_values)), counts)])
@@ -142,17 +140,18 @@ def _n_values(cells: Array, most: int) -> int:
     """Number of distinct values of a column; any number above ``most`` if there are more."""
     low, high = np.fmin.reduce(cells), np.fmax.reduce(cells)
     if not ((cells > low) & (cells < high)).any():
-        return int(low <= high) + int(low < high)
+        return 2
     n_values = len(np.unique(cells[: 8 * most])) - 1  # missing cells are not a value
     return n_values if n_values > most else len(np.unique(cells[~np.isnan(cells)]))
 
 
-def by_columns(X: Array, rows: Index) -> Array:
-    """Some rows of X, column after column in memory."""
+def by_columns(X: Array, rows: Index | None) -> Array:
+    """The given rows of X, or all; the cells of a column are neighbours in memory."""
+    rows = np.arange(len(X)) if rows is None else rows
     found = np.empty((X.shape[1], len(rows)))
-    for start in range(0, len(rows), _COPIED_AT_ONCE):
-        part = slice(start, start + _COPIED_AT_ONCE)
-        found[:, part] = X.take(rows[part], axis=0).T
+    for start in range(0, len(rows), _TRANSPOSED_ROWS):
+        part = slice(start, start + _TRANSPOSED_ROWS)
+        found[:, part] = X[rows[part]].T
     return found.T
 
 
@@ -168,25 +167,24 @@ def fit_encoding(
     y: NDArray[np.bool_] | Index,
     sample_weight: Array,
     *,
+    rows: Index | None = None,
     standardize: bool = True,
     indicators: Index | None = None,
     order: Callable[[int], Index] | None = None,
 ) -> "InputEncoding":
-    """Fit an encoding of `ENCODINGS` on the rows with positive weight.
+    """Fit an encoding of `ENCODINGS` on the given rows, or all, with positive weight.
 
     ``columns`` is the `column_layout`, ``indicators`` the `incomplete_columns`, or ``None`` if no cell may be missing.
-    ``order`` gives the stable order of a column where it is known; all rows must have weight then.
+    ``order`` gives the stable order of a column among the rows with weight, where it is known.
     """
-    used = sample_weight > 0
-    if not used.all():
-        X, y, sample_weight = X[used], y[used], sample_weight[used]
-    encoding = _fitted(kind, columns, X, y, sample_weight, order) if standardize else raw(X.shape[1])
+    used = np.flatnonzero(sample_weight > 0) if rows is None else rows[sample_weight[rows] > 0]
+    own = _Rows(by_columns(X, used), y[used], sample_weight[used], order)
+    encoding = _fitted(kind, columns, own) if standardize else raw(X.shape[1])
     if indicators is None:
         return encoding
-    is_missing, own = np.isnan(X[:, indicators]), raw(len(indicators))
-    mean, scale = own.mean, own.scale
-    if standardize:
-        mean, scale = standardization(is_missing.astype(np.float64), sample_weight)
+    is_missing = np.isnan(own.X[:, indicators])
+    as_is = np.zeros(len(indicators)), np.ones(len(indicators))
+    mean, scale = standardization(is_missing * 1.0, own.weights) if standardize else as_is
     is_used = is_missing.any(axis=0) & ~is_missing.all(axis=0)  # the others are constantly 0
     limit, unlimited = np.where(is_used, INPUT_LIMIT, 0.0), np.full(encoding.size, np.inf)
     if (columns := encoding.columns) is not None:
@@ -197,30 +195,38 @@ def fit_encoding(
     return replace(encoding, mean=mean, scale=scale, columns=columns, low=low, high=high, indicators=indicators)
 
 
-def _fitted(
-    kind: str,
-    columns: Index | None,
-    X: Array,
-    y: NDArray[np.bool_] | Index,
-    sample_weight: Array,
-    order: Callable[[int], Index] | None,
-) -> "InputEncoding":
+class _Rows(NamedTuple):
+    X: Array
+    y: NDArray[np.bool_] | Index
+    weights: Array
+    order: Callable[[int], Index] | None
+
+    def cells(self, column: int) -> tuple[Index, Array, Array]:
+        """Order of the observed cells of a column, their sorted values, and the cumulative weight."""
+        values = self.X[:, column]
+        order = np.argsort(values, kind="stable") if self.order is None else self.order(column)
+        order = order[: np.count_nonzero(~np.isnan(values))]
+        return order, values[order], np.cumsum(self.weights[order])
+
+
+def _fitted(kind: str, columns: Index | None, rows: _Rows) -> "InputEncoding":
     """The encoding of observed cells; a column without any is encoded as zeros."""
+    X, sample_weight = rows.X, rows.weights
     if kind == "quantile":
-        return _quantile(X, sample_weight)
+        return _quantile(rows)
     mean, scale = standardization(X, sample_weight)
     limit = np.where(np.isnan(X).all(axis=0), 0.0, INPUT_LIMIT)
     if kind == "standard":
         return InputEncoding(mean, scale, None, -limit, limit)
     if kind == "robust":
         shares = np.array([0.25, 0.5, 0.75])
-        low, middle, high = np.array([_quantiles(*_sorted(cells, sample_weight)[1:], shares) for cells in X.T]).T
+        low, middle, high = np.array([_quantiles(*rows.cells(j)[1:], shares) for j in range(X.shape[1])]).T
         spread = (high - low) / 1.349  # as the standard deviation of a normal distribution
         usable = spread > 1e-12 * np.maximum(np.abs(middle), 1e-12)
         mean, scale = np.where(usable, middle, mean), np.where(usable, spread, scale)
         return InputEncoding(mean, scale, None, -limit, limit, is_smooth=True)
     assert columns is not None
-    return _ramps(kind, columns, X, y, sample_weight, InputEncoding(mean, scale, None, -limit, limit), order)
+    return _ramps(kind, columns, rows, InputEncoding(mean, scale, None, -limit, limit))
 
 
 def standardization(X: Array, sample_weight: Array) -> tuple[Array, Array]:
@@ -263,54 +269,36 @@ def _quantiles(sorted_values: Array, cumulative: Array, shares: Array) -> Array:
     return sorted_values[np.minimum(at, len(sorted_values) - 1)]
 
 
-def _sorted(column: Array, sample_weight: Array, order: Index | None = None) -> tuple[Index, Array, Array]:
-    """Order of the observed cells, their sorted values, and the cumulative weight."""
-    order = np.argsort(column, kind="stable") if order is None else order
-    order = order[: np.count_nonzero(~np.isnan(column))]
-    return order, column[order], np.cumsum(sample_weight[order])
-
-
-def _quantile(X: Array, sample_weight: Array) -> "InputEncoding":
+def _quantile(rows: _Rows) -> "InputEncoding":
     """Normal scores: each value's rank among the training rows, through the inverse normal distribution."""
     from scipy.special import ndtri
 
     shares = (np.arange(_QUANTILE_KNOTS) + 0.5) / _QUANTILE_KNOTS
     normal = ndtri(shares)
-    knots, scores = np.empty((2, X.shape[1], _QUANTILE_KNOTS))
-    for column in range(X.shape[1]):
-        _, values, cumulative = _sorted(X[:, column], sample_weight)
+    n_columns = rows.X.shape[1]
+    knots, scores = np.empty((2, n_columns, _QUANTILE_KNOTS))
+    for column in range(n_columns):
+        _, values, cumulative = rows.cells(column)
         # A value that many rows share gets the mean of their scores; the last knot fills the row.
         own, at = np.unique(_quantiles(values, cumulative, shares), return_inverse=True)
         means = np.bincount(at, normal) / np.bincount(at)
         fill = (0, _QUANTILE_KNOTS - len(own))
         knots[column], scores[column] = np.pad(own, fill, mode="edge"), np.pad(means, fill, mode="edge")
-    return InputEncoding(np.zeros(X.shape[1]), np.ones(X.shape[1]), knots=knots, scores=scores)
+    return replace(raw(n_columns), knots=knots, scores=scores)
 
 
-def _ramps(
-    kind: str,
-    columns: Index,
-    X: Array,
-    y: NDArray[np.bool_] | Index,
-    sample_weight: Array,
-    plain: InputEncoding,
-    order: Callable[[int], Index] | None,
-) -> "InputEncoding":
+def _ramps(kind: str, columns: Index, rows: _Rows, plain: InputEncoding) -> "InputEncoding":
     """The standardised columns, then for each bin (x − left)/(right − left) clipped to [0, 1], minus its mean.
 
     Steps are ramps in gaps between neighbouring values, so that no training cell is inside one.
     """
     assert plain.high is not None
+    X, y, sample_weight = rows.X, rows.y, rows.weights
     labels, of_ramps = np.flatnonzero(np.bincount(y)), columns[X.shape[1] :]
     places = {int(column): X.shape[1] + np.flatnonzero(of_ramps == column) for column in np.unique(of_ramps)}
 
-    def cells(column: int) -> tuple[Index, Array, Array]:
-        return _sorted(np.ascontiguousarray(X[:, column]), sample_weight, order and order(column))
-
-    def candidates(at: Index, values: Array, cumulative: Array) -> Candidates:
-        return candidates_of(values, y[at], sample_weight[at], cumulative, labels)
-
-    found = [] if kind == "piecewise" else [candidates(*cells(column)) for column in places]
+    sorted_columns = () if kind == "piecewise" else map(rows.cells, places)
+    found = [candidates_of(values, y[at], sample_weight[at], total, labels) for at, values, total in sorted_columns]
     splits = tree_splits(found, [len(own) + (kind == "steps") for own in places.values()])
     mean, scale, limit = plain.mean[columns], plain.scale[columns], plain.high[columns]
     # Limited to the range of the training rows: beyond it a network's logits are arbitrary.
@@ -322,7 +310,7 @@ def _ramps(
             left, right, below = (part[splits[i]] for part in (found[i].left, found[i].right, found[i].below))
             width, centre = _widths(left, right), 1.0 - below
         else:
-            at, values, cumulative = cells(column)
+            order, values, cumulative = rows.cells(column)
             if kind == "piecewise":
                 edges = np.unique(_quantiles(values, cumulative, np.linspace(0.0, 1.0, len(own) + 1)))
             else:
@@ -332,7 +320,7 @@ def _ramps(
             with np.errstate(over="ignore"):
                 inside = np.clip((values - left[:, None]) / width[:, None], 0.0, 1.0)
             # Not a BLAS product, whose summation order depends on the number of threads.
-            centre = (sample_weight[at] * inside).sum(axis=1) / cumulative[-1:]
+            centre = (sample_weight[order] * inside).sum(axis=1) / cumulative[-1:]
         at = own[: len(left)]
         with np.errstate(over="ignore"):
             mean[at], scale[at] = left + centre * width, width

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from mmap import ACCESS_COPY, mmap
 from threading import Lock
 from typing import Any, NamedTuple, TypeVar
@@ -17,18 +17,17 @@ from torch import Tensor
 from crcen.theory.rows import Array, Index
 from crcen.training.device import encoded_on, sent
 from crcen.training.jobs import TrainingJob, digest
-from crcen.training.network import InputEncoding, by_columns, column_layout, fit_encoding, incomplete_columns
+from crcen.training.network import InputEncoding, column_layout, fit_encoding, incomplete_columns
 from crcen.training.recipe import SolverKind, n_batches
 from crcen.training.stack import NO_RAMPS, RampLookup
 
 _Value = TypeVar("_Value")
-_Knots = NDArray[np.uint8] | NDArray[np.uint16]
 
 # Validation rows that pass through a stack at a time.
 VALIDATION_ROWS = 512
 
-# Encoded numbers computed at a time, in float64.
-_NUMBERS_AT_ONCE, _NUMBERS_ON_A_GPU = 2**19, 2**24
+# Encoded numbers computed at a time, in float64; bytes of encoded rows up to which they are kept.
+_NUMBERS_AT_ONCE, _NUMBERS_ON_A_GPU, _KEPT_BYTES = 2**19, 2**24, 2**23
 # Vectorised kernels use another code path for the remainder of a vector; batches of whole vectors have none.
 _ROWS_OF_A_VECTOR, _HARDLY_MORE = 32, 1.05
 # Numbers of rows with ramps encoded at a time, in the cache of a processor; cells this near to a knot are at it.
@@ -70,7 +69,7 @@ class CodedRows:
     """All rows in an encoding: the knot of every cell of a column with ramps, and the other columns."""
 
     plain: Tensor  # encoded columns that are no ramps, and ones
-    knots: _Knots  # the knot at or before a cell; the last one for missing cells
+    knots: NDArray[Any]  # the knot at or before a cell; the last one for missing cells
     shares: NDArray[np.float32] | None  # relative distance to the next knot; None if every cell is at one
 
 
@@ -87,27 +86,19 @@ class RampTables:
         self.n_ramps, self.n_indicators = len(own) - self.n_plain, n_indicators
         self.columns, self.counts = np.unique(own[self.n_plain :], return_counts=True)
         self.most = int(self.counts.max())
+        self.n_knots = self.most + 2  # N: one more than the most ramps of a column, and one for missing cells
         self.first = self.n_plain + np.append(0, np.cumsum(self.counts)[:-1])
-
-    @property
-    def n_knots(self) -> int:
-        """N: one more than the most ramps of a column, and one for missing cells."""
-        return self.most + 2
+        # (C, S): the ramps of every column, any where it has fewer than S
+        self.ramps = self.first[:, None] + np.minimum(np.arange(self.most), self.counts[:, None] - 1)
+        self.is_ramp = np.arange(self.most) < self.counts[:, None]
 
     def values(self) -> NDArray[np.float32]:
         """The value of every ramp at every knot of its column, (C, N, S); 0 at the knot of missing cells."""
-        found = np.zeros((len(self.columns), self.n_knots, self.most), dtype=np.float32)
-        is_passed = np.arange(self.most)[None, :] < np.arange(self.most + 1)[:, None]
-        for i, (first, count) in enumerate(zip(self.first, self.counts, strict=True)):
-            part = slice(first, first + count)
-            found[i, :-1, :count] = np.where(is_passed[:, :count], self.high[part], self.low[part])
+        is_passed = np.arange(self.most) < np.arange(self.n_knots)[:, None]
+        low, high = (np.where(self.is_ramp, end[self.ramps], 0.0)[:, None] for end in (self.low, self.high))
+        found = np.where(is_passed, high, low).astype(np.float32)
+        found[:, -1] = 0.0
         return found
-
-    def padded(self) -> tuple[Index, Index]:
-        """The ramp at each place (C·S,), and the place of every ramp, (R,)."""
-        place = np.arange(self.most)[None, :]
-        ramp = (self.first - self.n_plain)[:, None] + np.minimum(place, self.counts[:, None] - 1)
-        return ramp.ravel(), np.flatnonzero(np.ravel(place < self.counts[:, None]))
 
     def code(self, X: Array) -> CodedRows:
         """Rows (n, features) in this encoding."""
@@ -117,41 +108,31 @@ class RampTables:
         encode = InputEncoding(mean, scale, None, low, high, indicators=encoding.indicators)
         plain = torch.ones(len(X), len(others) + 1, dtype=torch.float32)
         at_once = max(64, _CODED_AT_ONCE // len(others))
+        knots = np.zeros((len(X), len(self.columns)), dtype=np.uint8 if self.n_knots <= 256 else np.uint16)
+        shares = np.zeros(knots.shape, dtype=np.float32)
+        mean, scale, low, high = (part[self.ramps] for part in (encoding.mean, encoding.scale, self.low, self.high))
+        ends = [np.where(self.is_ramp & (high > low), mean + end * scale, np.nan).T for end in (low, high)]
         for start in range(0, len(X), at_once):
             part = slice(start, start + at_once)
             plain[part, :-1] = torch.from_numpy(encode(X[part]))
-        knots = np.empty((len(X), len(self.columns)), dtype=np.uint8 if self.n_knots <= 256 else np.uint16)
-        shares = np.zeros(knots.shape, dtype=np.float32)
-        ends = self._ends()
-        for start in range(0, len(X), at_once):
-            part = slice(start, start + at_once)
-            self._place(X[part].take(self.columns, axis=1), *ends, knots[part], shares[part])
+            self._place(X[part].take(self.columns, axis=1), ends, knots[part], shares[part])
         return CodedRows(plain, knots, shares if shares.any() else None)
 
-    def _ends(self) -> tuple[Array, Array]:
-        """Where the ramps of every column begin and end, (S, C) each; NaN after the last one."""
-        place = np.arange(self.most)[:, None]
-        ramp = self.first + np.minimum(place, self.counts - 1)
-        is_ramp = (place < self.counts) & (self.high[ramp] > self.low[ramp])
-        mean, scale = self.encoding.mean[ramp], self.encoding.scale[ramp]
-        left, right = (np.where(is_ramp, mean + end[ramp] * scale, np.nan) for end in (self.low, self.high))
-        return left, right
-
-    def _place(self, cells: Array, left: Array, right: Array, knots: _Knots, shares: NDArray[np.float32]) -> None:
-        """Write the knot at or before each cell (n, C), and the relative distance to the next one."""
+    def _place(self, cells: Array, ends: list[Array], knots: NDArray[Any], shares: NDArray[np.float32]) -> None:
+        """Add the knot at or before each cell (n, C), and write the relative distance to the next one."""
         encoding, begun = self.encoding, np.zeros_like(knots)
-        knots[:] = 0
-        for begins, ends in zip(left, right, strict=True):  # faster than a binary search, for so few
-            begun += cells > begins
-            knots += cells >= ends
+        for left, right in zip(*ends, strict=True):  # faster than a binary search, for so few
+            begun += cells > left
+            knots += cells >= right
         # Few cells are inside a step: those of held-out rows.
         inside = np.nonzero(begun != knots)
-        ramp = self.first[inside[1]] + knots[inside]
-        mean, scale, low, high = (part[ramp] for part in (encoding.mean, encoding.scale, self.low, self.high))
+        ramp = np.minimum(knots[inside], self.counts[inside[1]] - 1)
+        at = self.first[inside[1]] + ramp
+        mean, scale, low, high = (part[at] for part in (encoding.mean, encoding.scale, self.low, self.high))
         with np.errstate(over="ignore"):  # values near the end of float64
             share = np.clip((cells[inside] - mean) / scale, low, high) - low
         is_through = share > 1.0 - _AT_A_KNOT
-        knots[inside] += is_through
+        knots[inside] = ramp + is_through
         shares[inside] = np.where(is_through | (share < _AT_A_KNOT), 0.0, share)
         knots[np.isnan(cells)] = self.n_knots - 1
 
@@ -164,7 +145,7 @@ class RampFeed:
         pairs = zip(coded, pools, strict=True)
         self.has_shares = any(rows.shares is not None and rows.shares[pool].any() for rows, pool in pairs)
         groups = np.arange(len(tables))[:, None]
-        padded, filled = self.example.padded()
+        padded, filled = (self.example.ramps - self.example.n_plain).ravel(), np.flatnonzero(self.example.is_ramp)
         self._values = torch.from_numpy(np.concatenate([own.values() for own in tables]))
         self._padded = torch.from_numpy(np.ravel(groups * self.example.n_ramps + padded))
         self._filled = torch.from_numpy(np.ravel(groups * len(padded) + filled))
@@ -191,8 +172,8 @@ class RampFeed:
             by_column = np.moveaxis(knots, 4, 2).reshape(n_batches, n_groups, n_columns, -1)
             # Row of the batch, and which of its two knots, in the low bits: faster than a stable sort of knots.
             bits = by_column.shape[3].bit_length()
-            order = by_column.astype(np.int32 if n_knots >> (31 - bits) == 0 else np.int64) << bits
-            order += np.arange(by_column.shape[3], dtype=np.int32)
+            order: Any = by_column.astype(np.int32 if n_knots >> (31 - bits) == 0 else np.int64)
+            order = (order << bits) + np.arange(by_column.shape[3], dtype=np.int32)
             order.sort(axis=3)
             order &= (1 << bits) - 1
             if self.has_shares:
@@ -217,6 +198,7 @@ class TrainingData:
 
     def __init__(self, X: Array, y: Index, sample_weight: Array, n_classes: int, device: torch.device) -> None:
         self.X, self.y, self.sample_weight, self.n_classes, self.device = X, y, sample_weight, n_classes, device
+        self.n_rows = len(X)
         self._encoded: WeakValueDictionary[tuple[int, torch.dtype], Tensor] = WeakValueDictionary()
         self._kept: dict[object, Any] = {}
         self._lock = Lock()
@@ -232,50 +214,33 @@ class TrainingData:
             found: _Value = self._kept[key]
             return found
 
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return self.X.shape[0]
-
     @cached_property
     def _device_x(self) -> Tensor:
         return sent(torch.from_numpy(np.require(self.X, requirements="W")), self.device)  # torch warns of others
 
     def layout(self, kind: str, bins: int) -> Index | None:
         """`column_layout` of these rows."""
-        used = np.flatnonzero(self.sample_weight > 0)
-        return self._once((kind, bins), lambda: column_layout(by_columns(self.X, used), kind, bins))
+        used = self.sample_weight > 0
+        return self._once((kind, bins), lambda: column_layout(self.X, kind, bins, np.flatnonzero(used)))
 
     def encoding(self, job: TrainingJob, rows: Index) -> InputEncoding:
         """The input encoding of a job, fitted on its rows; jobs with the same rows share it."""
         key = (digest(rows), job.encoding, job.bins, job.missing, job.standardize)
         layout = self.layout(job.encoding, job.bins)
         indicators = self._incomplete if job.missing == "indicator" else None
-
-        def fit() -> InputEncoding:
-            own = rows[self.sample_weight[rows] > 0]
-            parts = by_columns(self.X, own), self.y[own], self.sample_weight[own]
-            how: dict[str, Any] = {"standardize": job.standardize, "indicators": indicators}
-            return fit_encoding(job.encoding, layout, *parts, **how, order=self._order_of(own))
-
+        own = rows[self.sample_weight[rows] > 0]
+        order = partial(self._order, own) if (np.diff(own) > 0).all() else None
+        how: dict[str, Any] = {"standardize": job.standardize, "indicators": indicators, "order": order, "rows": own}
+        fit = partial(fit_encoding, job.encoding, layout, self.X, self.y, self.sample_weight, **how)
         return self._once(key, fit)
 
-    def _order_of(self, rows: Index) -> Callable[[int], Index] | None:
-        """The stable order of a column among some increasing rows; folds share the sorting of a column."""
-        if (np.diff(rows) <= 0).any():
-            return None
-        is_whole, place = len(rows) == self.n_rows, np.full(self.n_rows, -1)
+    def _order(self, rows: Index, column: int) -> Index:
+        """The stable order of a column among increasing rows; folds share the sorting of a column."""
+        whole = self._once(("order", column), lambda: np.argsort(self.X[:, column], kind="stable").astype(np.int32))
+        place = np.full(self.n_rows, -1)
         place[rows] = np.arange(len(rows))
-
-        def order(column: int) -> Index:
-            key = "order", column
-            if is_whole and key not in self._kept:  # perhaps the only encoding
-                return np.argsort(self.X[:, column], kind="stable")
-            whole = self._once(key, lambda: np.argsort(self.X[:, column], kind="stable").astype(np.int32))
-            found = place[whole]
-            return found[found >= 0]
-
-        return order
+        found = place[whole]
+        return found[found >= 0]
 
     def encoded(self, encoding: InputEncoding, dtype: torch.dtype) -> Tensor:
         """All rows in an encoding, and ones, on the device, kept while another reference exists."""
@@ -291,6 +256,8 @@ class TrainingData:
                     part = slice(start, start + at_once)
                     source = self.X if self.device.type == "cpu" else self._device_x
                     found[part, :-1] = encoded_on(self.device, encoding, source[part])
+                if found.nbytes <= _KEPT_BYTES:
+                    self._kept[key] = found
         return found
 
     def coded(self, encoding: InputEncoding) -> CodedRows:

@@ -170,9 +170,7 @@ class Workspace(NamedTuple):
 
 def sum_of_rows(values: Tensor) -> Tensor:
     """Sums (G, M) of values (G, B, M); on a CPU in an order that does not depend on the number of networks."""
-    if values.is_cuda:
-        return values.sum(1)
-    return values.transpose(1, 2).contiguous().sum(-1)
+    return values.sum(1) if values.is_cuda else values.transpose(1, 2).contiguous().sum(-1)
 
 
 # -- ramps -------------------------------------------------------------------------------------------------------------
@@ -286,9 +284,7 @@ def logits_of_batches(work: Workspace, batches: list[Tensor], ramps: RampLookup)
     found: list[Tensor] = []
     for i in range(len(batches)):
         logits = forward(work, batches[i], ramps, i)[0]
-        found.append(
-            logits.clone() if work.design.n_hidden == 0 else logits
-        )  # those of a linear network are in a buffer
+        found.append(logits.clone() if work.design.n_hidden == 0 else logits)  # a linear network's are in a buffer
     return torch.stack(found)
 
 
@@ -581,9 +577,7 @@ class Stack:
 
     def by_network(self, logits: Tensor) -> Tensor:
         """Logits (G, B, M·C) as (G, M, B), or (G, M, B, C) for C > 1 outputs."""
-        if self.n_outputs == 1:
-            return logits.transpose(1, 2)
-        return self._by_model(logits).transpose(1, 2)
+        return (logits if self.n_outputs == 1 else self._by_model(logits)).transpose(1, 2)
 
     def loss_and_gradient(self, x: Tensor, y: Tensor, row_weight: Tensor, *, add: bool = False) -> Tensor:
         """Write or add the gradient of Σ_B w ℓ to `grad`; return the loss of every network, (G, M).

@@ -71,11 +71,11 @@ class Trials:
     @staticmethod
     def score(trial):
         """The least loss so far is the score."""
-        row = np.zeros((1, 1))
-        latest = np.mean([trial.latest(fold, row)[:, 0] for fold in range(FOLDS)], axis=0)
+        row = np.zeros((1, 1)), np.zeros(1, dtype=np.int64)
+        latest = np.mean([trial.latest(fold, *row)[:, 0] for fold in range(FOLDS)], axis=0)
         trial.losses += np.where(np.isnan(latest), np.inf, latest).tolist()
         best = int(np.argmin(trial.losses))
-        scores = -np.array([trial.record(fold, best, row)[0] for fold in range(FOLDS)])
+        scores = -np.array([trial.record(fold, best, *row)[0] for fold in range(FOLDS)])
         return Outcome(trial.setting, trial.epochs[best] if trial.epochs else None, scores, np.zeros(1))
 
     def run(self, halving=True):

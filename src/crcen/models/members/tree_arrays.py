@@ -14,7 +14,7 @@ Index = NDArray[np.int32]
 
 TreeArrays: TypeAlias = dict[str, NDArray[Any]]  # nodes of one tree, by field of `TreeEnsemble`
 
-_CELLS_AT_ONCE = 2**17  # of the (rows, trees) matrix of current nodes: fits into the cache
+_CELLS_AT_ONCE = 2**15  # of the (rows, trees) matrix of current nodes: fits into the cache
 
 
 @dataclass(frozen=True, eq=False)

@@ -246,20 +246,20 @@ class Trial:
         """Free everything that only a further part would need."""
         self._states, self._records = [None] * len(self.jobs), [[] for _ in self.jobs]
 
-    def latest(self, fold: int, X: Array) -> Array:
+    def latest(self, fold: int, X: Array, rows: Index) -> Array:
         """Held-out logits of the records without a loss, (records, n[, K])."""
         new = range(len(self.losses), len(self._records[fold]))
-        return np.array([self.record(fold, position, X) for position in new])
+        return np.array([self.record(fold, position, X, rows) for position in new])
 
-    def record(self, fold: int, position: int, X: Array) -> Array:
-        """Held-out logits of one record of all parts, (n,) or (n, K)."""
+    def record(self, fold: int, position: int, X: Array, rows: Index) -> Array:
+        """Held-out logits of one record of all parts, (n,) or (n, K), where ``rows`` of X are held out."""
         found = self._records[fold][position]
         if isinstance(found, np.ndarray):
             return found.astype(np.float64)
         if found is None:
             n_outputs = self.jobs[fold].outputs
-            return np.full((len(X),) if n_outputs is None else (len(X), n_outputs), np.nan)
-        return found.logits(X)
+            return np.full((len(rows),) if n_outputs is None else (len(rows), n_outputs), np.nan)
+        return found.logits(X[rows])
 
 
 def run_trials(
@@ -425,7 +425,7 @@ class SearchRun:
         moved = [to_price(rows, trial.setting, train_rows) for train_rows, _ in rows.folds]
         losses = []
         for fold, (price, (_, test)) in enumerate(zip(prices, rows.folds, strict=True)):
-            latest = rows.labels.columns(trial.latest(fold, rows.X[test])) + moved[fold]
+            latest = rows.labels.columns(trial.latest(fold, rows.X, test)) + moved[fold]
             curve = log_losses(latest, rows.target[test], rows.weights[test], price, natural=natural)
             losses.append(np.where(np.isfinite(curve), curve, np.inf))
         trial.losses += np.mean(losses, axis=0).tolist()
@@ -433,7 +433,7 @@ class SearchRun:
         logits = self._no_logits()
         scores = []
         for fold, (price, (_, held_out)) in enumerate(zip(prices, rows.folds, strict=True)):
-            own = rows.labels.columns(trial.record(fold, record, rows.X[held_out])) + moved[fold]
+            own = rows.labels.columns(trial.record(fold, record, rows.X, held_out)) + moved[fold]
             logits[held_out] = own
             is_finite = bool(np.isfinite(own).all())
             scores.append(held_out_score(scoring, own, rows, held_out, price) if is_finite else -np.inf)
