@@ -30,7 +30,7 @@ from crcen.commands.inputs import Data, Label, check, is_share, require, require
 from crcen.commands.results import note_lines
 from crcen.commands.rules import CostsLike, Weighting, stated_weighting
 from crcen.scale import mixed_table
-from crcen.scale.committee import BinnedRows, GrownTrees, TreePlan, grow_trees, plan_trees, stack_members
+from crcen.scale.committee import BinnedRows, GrownTrees, StackingRows, TreePlan, grow_trees, plan_trees, stack_members
 from crcen.scale.memory import MemoryBound
 from crcen.scale.mixed_table import EncodedRows, FingerprintOfAll, FrameSample, HeldOutRows, LearnedColumns, TableSurvey
 from crcen.scale.ray import connected, grow_trees_on_ray
@@ -52,7 +52,7 @@ _FEWEST_TO_STACK = 10  # held-out rows of each class
 _NO_EVIDENCE = "No evidence from held-out rows: use crcen evaluate on other rows."
 _FINGERPRINT_ROWS, _FIRST_ROWS = 65_536, 1000
 _FIRST_BYTES, _SMALLEST_BLOCK = 2**24, 2**18
-_WORKER_SETTINGS = ("workers", "cpus_per_worker", "storage", "max_failures", "worker_timeout", "verbose")
+_WORKER_SETTINGS = ("cpus_per_worker", "max_failures", "worker_timeout", "verbose")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -125,10 +125,8 @@ def fit_files(
 ) -> FilesFit:
     """Fit a committee of a network and boosted trees to a table that need not fit in memory, and save it.
 
-    Columns are those of `crcen.TableClassifier`. Unless all are numbers without gaps in Parquet files, the encoded rows
-    are written to a scratch folder for the time of the fit: about eight bytes a number, less for categories. Held-out
-    rows are chosen by a hash of their values, so that copies of a row stay together. Half of them combine the members,
-    half are the evidence; at most 100,000 of each.
+    Columns are those of `crcen.TableClassifier`. Unless all are numbers without gaps in Parquet files, encoded rows are
+    written to a scratch folder: about eight bytes a number, less for categories. Copies of a row are held out together.
 
     Parameters
     ----------
@@ -146,8 +144,7 @@ def fit_files(
         A network and LightGBM's trees, or the network alone; by default the committee if rows are held out.
     memory : int, optional
         Bytes that this process may have in memory, libraries included; by default half of the free memory is added.
-        With a small bound fewer rows are sampled, shuffled together and held out, and the trees use a random share of
-        the rows. With Ray: bytes for the rows of the trees of all workers together.
+        With a small bound parts of the work use fewer rows. With Ray: bytes for the rows of the trees of all workers.
     epochs, workers : int
         Passes of the network over the rows; with Ray, how many workers train.
     storage : str or Path, optional
@@ -236,6 +233,7 @@ def fit_files(
         blocks = (encode_table([column], cells).X for column in learned.used)
         plan = plan_trees(blocks, own, n_training, room, seed=seed, threads=threads)
         bound.expected["trees"] = plan.n_bytes
+        settings["pos_label"] = own.positive
     if engine == "stream":
         n_open = min(8.0, n_training / sizes["group"], bound.share("open") / (8 * n_stored * sizes["group"]))
         bound.expected["open"] = max(2.0, n_open) * n_stored * (STREAM_BYTES + 2 * sizes["group"])
@@ -252,37 +250,41 @@ def fit_files(
         bound.release()
         if engine == "stream":
             notes.append(f"the fit uses {bound}, libraries included")
-        if engine == "ray":
-            settings |= {"workers": workers, "storage": storage}
-            network = fit_ray(source, target, price, **settings)
-        else:
-            checkpoint = None if storage is None else Path(storage) / "stream.checkpoint"
-            network = fit_stream(source, target, price, checkpoint=checkpoint, **settings)
-        estimator: Estimator = network
-        bound.release()
+        rows: StackingRows | None = None
         if learner == "committee":
             stacking = held_out.stacking.frame if held_out.stacking.n_seen else sample.assign(**{target: None})[:0]
             y = np.array([labels[cell] for cell in stacking[target]])
-            fewest, rarest = min((int((y == label).sum()), str(label)) for label in network.classes_.tolist())
+            fewest, rarest = min((int((y == label).sum()), str(label)) for label in classes)
             if fewest < _FEWEST_TO_STACK:
                 few = f"{plural(fewest, 'held-out row')} of {rarest}, and a committee needs {_FEWEST_TO_STACK}"
                 notes.append(f"the model is a network alone: {few}; hold out a larger share of the rows")
                 held_out.evidence.merge(held_out.stacking)
                 held_out.stacking = FrameSample(1, 0)
             else:
-                plan = replace(plan, labels=network.ensemble_.labels)
                 n_rows = survey.n_rows - held_out.n_rows
                 used = f"{round(plan.share * n_rows):,} of {n_rows:,} training rows x {len(plan.limits)} columns"
                 notes.append(f"trees use {used} in {plan.n_bytes / 1e6:,.0f} MB of memory")
-                codes = [plan.codes(X) for _, X in mixed_table.encoded_blocks(learned.used, stacking)]
-                judged = np.concatenate(codes), plan.labels.target(y)
+                blocks_of = partial(mixed_table.encoded_blocks, learned.used, stacking)
+                judged = np.concatenate([plan.codes(X) for _, X in blocks_of()]), plan.labels.target(y)
                 if engine == "ray":
                     how = {name: settings[name] for name in _WORKER_SETTINGS if name in settings}
-                    grown = grow_trees_on_ray(plan, source, judged, **how)
+                    grown = grow_trees_on_ray(plan, source, judged, workers=workers, storage=storage, **how)
                 else:
                     grown = _grown_trees(plan, source, judged, storage, verbose)
-                blocks = (X for _, X in mixed_table.encoded_blocks(learned.used, stacking))
-                estimator = stack_members(network, grown.ensemble(plan), grown, blocks, y, seed)
+                of_clusters = None if clusters is None else as_text(stacking[clusters])
+                rows = StackingRows(blocks_of, y, own, grown.ensemble(plan), of_clusters, seed)
+                settings["goes_on"] = rows.goes_on
+                bound.release()
+        if engine == "ray":
+            network = fit_ray(source, target, price, workers=workers, storage=storage, **settings)
+        else:
+            checkpoint = None if storage is None else Path(storage) / "stream.checkpoint"
+            network = fit_stream(source, target, price, checkpoint=checkpoint, **settings)
+        network.pos_label = positive
+        estimator: Estimator = network if rows is None else stack_members(network, rows, grown)
+        if rows is not None and network.n_iter_ == 1 < epochs:
+            notes.append("the network ended after its first epoch, since the trees left it no weight")
+        bound.release()
     model = TableClassifier(estimator=clone(estimator), fingerprint=fingerprint, random_state=random_state, **named)
     if hasattr(estimator, "feature_names_in_"):
         del estimator.feature_names_in_  # it sees encoded columns, which come as an array
@@ -339,14 +341,10 @@ def _evidence(
 
 
 def _grown_trees(
-    plan: TreePlan,
-    source: ArrowSource,
-    held_out: tuple[NDArray[np.uint8], NDArray[np.generic]],
-    storage: str | Path | None,
-    verbose: int,
+    plan: TreePlan, source: ArrowSource, held_out: tuple[Any, Any], storage: str | Path | None, verbose: int
 ) -> GrownTrees:
     """Trees on the training rows, stopped by held-out rows; with a storage folder they continue from its checkpoint."""
-    start, save, folder = GrownTrees(plan.fingerprint(source.fingerprint)), lambda grown: None, _folder(storage)
+    start, save, folder = GrownTrees(plan.fingerprint(source.fingerprint)), None, _folder(storage)
     if folder is not None:
         path = folder / "trees.checkpoint"
         start, save = GrownTrees.read(path, start.fingerprint), partial(GrownTrees.write, path=path)

@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen._support.files import write_atomic
-from crcen._support.lazy import lightgbm
+from crcen._support.lazy import lightgbm, pd
 from crcen.exceptions import InvalidParameter
+from crcen.models import committee
 from crcen.models.classifier import CRCENClassifier
-from crcen.models.committee import CommitteeClassifier, choose_ridge, cross_fitted_logits, fit_stacking, leaderboard
 from crcen.models.ensemble import Ensemble
 from crcen.models.fitted import write_ensemble
 from crcen.models.members.lightgbm_trees import TreeSetting, trees_of_text
@@ -32,17 +32,18 @@ from crcen.scale.sources import Chunk, kept_in, row_shares
 from crcen.theory.balance import class_shifts
 from crcen.theory.key_equation import on_rows, without_test
 from crcen.theory.price import Labels
-from crcen.theory.rows import Array, LabelArray
+from crcen.theory.rows import Array, DataFrame, LabelArray, Series
 from crcen.training.network import NetworkGroup
 
 Codes = NDArray[np.uint8]
+Blocks = Callable[[], Iterable[tuple[DataFrame, Array]]]
 Dataset = Any  # of LightGBM, which no type checker sees
 
 SETTING = TreeSetting(128, 20, 5.0, 0.5)
 _MOST_BINS = 250  # of 256: LightGBM keeps some for itself
 _MOST_TREES = 500
 # Trees between two checkpoints, and the share of trees without a lower loss at which growing ends.
-_TREES_PER_CHECKPOINT, _WITHOUT_GAIN, _FEWEST_TREES = 50, 0.3, 30
+_TREES_PER_CHECKPOINT, _WITHOUT_GAIN, _FEWEST_TREES = 50, 0.2, 30
 # Measured bytes beside the bins: per output and row (score, gradient, curvature), per row (label, order, buffers), and
 # per bin of a leaf's histogram.
 _OUTPUT_BYTES, _ROW_BYTES, _BIN_BYTES = 18, 48, 16
@@ -147,9 +148,10 @@ class BinnedRows:
         on_disk = kept_in(folder, "the binned rows, one byte per cell,", "use learner='networks'")
         with on_disk, tempfile.TemporaryFile(dir=folder) as file:
             for chunk in chain.from_iterable(blocks):
-                kept = row_shares(chunk.X, plan.seed + _SEED) < plan.share
-                file.write(plan.codes(chunk.X[kept]).tobytes())
-                targets.append(chunk.target(plan.labels)[kept].astype(np.uint8))
+                if plan.share < 1.0:
+                    chunk = chunk[row_shares(chunk.X, plan.seed + _SEED) < plan.share]
+                file.write(plan.codes(chunk.X).tobytes())
+                targets.append(chunk.target(plan.labels).astype(np.uint8))
             file.flush()
             if not any(map(len, targets)):
                 room = f"memory has room for {plan.share:.2g} of the rows, which repeat, so that none was drawn"
@@ -175,8 +177,13 @@ def _dataset(
 
     class Rows(lightgbm.Sequence):  # type: ignore[misc]
         batch_size = _rows_at_once(codes)
+        block, start = np.empty((0, 0)), -1
 
         def __getitem__(self, at: int | slice | list[int]) -> Array:
+            if not isinstance(at, slice | list):  # one of the sampled rows, which come in order
+                if self.start != (start := at - at % self.batch_size):
+                    self.block, self.start = self[start : start + self.batch_size], start
+                return np.asarray(self.block[at - start])
             found = np.asarray(codes[at], dtype=np.float64)
             assert release is not None
             release()
@@ -242,7 +249,7 @@ def grow_trees(
     rows: BinnedRows,
     held_out: tuple[Codes, LabelArray],
     start: GrownTrees,
-    save: Callable[[GrownTrees], object] = lambda grown: None,
+    save: Callable[[GrownTrees], object] | None = None,
     *,
     connect: Callable[[], Mapping[str, object]] | None = None,
     show: Callable[[float], None] = lambda share: None,
@@ -264,18 +271,30 @@ def grow_trees(
     if grown.models:
         train.set_init_score(_scores(grown.models, rows.codes))
         judged.set_init_score(_scores(grown.models, held_out[0]))
-    booster = lightgbm.Booster({**params, **({} if connect is None else connect())}, train)
-    booster.add_valid(judged, "held out")
-    is_finished = False
-    while not is_finished:
-        is_finished = booster.update()
+    network = {} if connect is None else connect()
+
+    def first_tree(threads: int) -> tuple[Dataset, bool, float]:
+        begin = time.perf_counter()
+        booster = lightgbm.Booster({**params, "num_threads": threads, **network}, train)
+        booster.add_valid(judged, "held out")
+        return booster, booster.update(), time.perf_counter() - begin
+
+    threads = plan.threads
+    if threads > 1 and connect is None:  # they wait actively: on busy cores for many times the time of one thread
+        seconds = {number: first_tree(number)[2] for number in (threads, 1)}
+        threads = min(seconds, key=seconds.__getitem__)
+    booster, is_finished, _ = first_tree(threads)
+    while True:
         grown.losses.append(float(booster.eval_valid()[0][2]))
         show(len(grown.losses) / _MOST_TREES)
         is_finished |= grown.is_done or len(grown.losses) >= _MOST_TREES
-        if is_finished or len(grown.losses) % _TREES_PER_CHECKPOINT == 0:
+        if is_finished or (save is not None and len(grown.losses) % _TREES_PER_CHECKPOINT == 0):
             grown.models = [*start.models, booster.model_to_string(num_iteration=-1)]
-            save(grown)
-    return grown
+            if save is not None:
+                save(grown)
+        if is_finished:
+            return grown
+        is_finished = booster.update()
 
 
 def _scores(models: list[str], codes: Codes) -> Array:
@@ -289,44 +308,52 @@ def _scores(models: list[str], codes: Codes) -> Array:
 STACKING_ROWS = "held-out rows that the members were combined on"
 
 
-def stack_members(
-    network: CRCENClassifier,
-    trees: TreeEnsemble,
-    grown: GrownTrees,
-    blocks: Iterable[Array],
-    y: LabelArray,
-    seed: int = 0,
-) -> CommitteeClassifier:
-    """Combine a streamed network and trees by weights from encoded rows that neither was trained on.
+class StackingRows:
+    """Held-out rows on which a network and trees are weighed; neither was trained on them.
 
-    Trees have a logit for each class or, for a positive class, in the second column. The seed is that of the folds that
-    choose the shrinkage of the weights.
+    ``blocks`` gives frames and their encoded rows. Rows of a cluster are in one of the folds that choose the shrinkage.
     """
+
+    def __init__(
+        self, blocks: Blocks, y: LabelArray, labels: Labels, trees: TreeEnsemble, clusters: Series = None, seed: int = 0
+    ) -> None:
+        self.trees = trees if labels.positive is None else trees.column(1)
+        found = np.concatenate([self.trees.logits(X) for _, X in blocks()])
+        self._of_trees = found if labels.positive is None else labels.columns(found[:, 0])
+        self._blocks, self.target, self._seed = blocks, labels.encode(y), seed
+        cluster = np.arange(len(y)) if clusters is None else pd.factorize(clusters, use_na_sentinel=False)[0]
+        drawn = np.array_split(np.random.default_rng(seed).permutation(cluster.max() + 1), 4)
+        self.folds = [np.flatnonzero(np.isin(cluster, part)) for part in drawn if len(part)]
+
+    def weigh(self, network: Ensemble) -> tuple[committee.Stacking, float, Array, Array]:
+        """Weights of network and trees, the shrinkage, the logits of both and the weights of rows."""
+        of_network = np.concatenate([network.logits(X)[0] for _, X in self._blocks()])
+        logits, counts = np.stack([of_network, self._of_trees], axis=1), network.weighting.counts
+        # The class ratio of the training rows is known better than that of the held-out ones.
+        sizes = (counts / np.bincount(self.target, minlength=len(counts)))[self.target]
+        sizes /= sizes.mean()
+        ridge = committee.choose_ridge(logits, self.target, sizes, self.folds, self._seed)
+        return committee.fit_stacking(logits, self.target, sizes, ridge), ridge, logits, sizes
+
+    def goes_on(self, network: Ensemble) -> bool:
+        """Whether a network after its first epoch has a weight; one without it has none after the last, either."""
+        return bool(self.weigh(network)[0].weights[0] > 0.0)
+
+
+def stack_members(network: CRCENClassifier, rows: StackingRows, grown: GrownTrees) -> committee.CommitteeClassifier:
+    """Combine a streamed network and trees by weights from encoded rows that neither was trained on."""
     start = time.perf_counter()
-    fitted = network.ensemble_
+    fitted, target = network.ensemble_, rows.target
     labels, price = fitted.labels, fitted.weighting
     has_positive = labels.positive is not None
-    target = labels.encode(y)
-    member = trees.column(1) if has_positive else trees
-
-    def logits_of(X: Array) -> Array:
-        found = member.logits(X)
-        return np.stack([fitted.logits(X)[0], labels.columns(found[:, 0]) if has_positive else found], axis=1)
-
-    logits = np.concatenate([logits_of(X) for X in blocks])
-    # The class ratio of the training rows is known better than that of the held-out ones.
-    sizes = (price.counts / np.bincount(target, minlength=labels.n_classes))[target]
-    sizes /= sizes.mean()
-    folds = np.array_split(np.random.default_rng(seed).permutation(len(y)), 4)
-    ridge = choose_ridge(logits, target, sizes, folds, seed)
-    stacking = fit_stacking(logits, target, sizes, ridge)
-    crossed = cross_fitted_logits(logits, target, sizes, folds, ridge)
+    stacking, ridge, logits, sizes = rows.weigh(fitted)
+    crossed = committee.cross_fitted_logits(logits, target, sizes, rows.folds, ridge)
     (group,) = fitted.members
     assert isinstance(group, NetworkGroup)
     natural = fitted.shift - price.log_weights
-    members = (group.shifted(labels.margin(natural) if has_positive else natural), member)
+    members = (group.shifted(labels.margin(natural) if has_positive else natural), rows.trees)
     kept = [i for i in range(2) if stacking.weights[i] > 0.0] or [0, 1]
-    made = CommitteeClassifier(
+    made = committee.CommitteeClassifier(
         network.weighting, members=("networks", "trees"), pos_label=network.pos_label, random_state=network.random_state
     )
     plain = labels.resolve(None, price.counts)
@@ -347,6 +374,6 @@ def stack_members(
     }
     found = [FittedMember(name, (), logits[:, i], (text,), 1) for i, (name, text) in enumerate(settings.items())]
     positive = [labels.column] if has_positive else None
-    made.leaderboard_ = leaderboard(found, stacking.weights, crossed, target, sizes, positive)
+    made.leaderboard_ = committee.leaderboard(found, stacking.weights, crossed, target, sizes, positive)
     made.n_features_in_, made.notes_, made.fit_time_ = network.n_features_in_, [], time.perf_counter() - start
     return made

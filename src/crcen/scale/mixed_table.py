@@ -74,14 +74,11 @@ class ColumnFacts:
 
 
 class FrameSample:
-    """A uniform sample of rows of a bounded size: those with the smallest of random numbers, one drawn for each row.
-
-    Parts are indexed by random number, file and row of the file.
-    """
+    """A uniform sample of rows of a bounded size: those with the smallest of random numbers, one drawn for each row."""
 
     def __init__(self, size: int, seed: int) -> None:
         self._size, self._seed, self.n_seen = size, seed, 0
-        self._parts: list[DataFrame] = []
+        self._parts: list[DataFrame] = []  # indexed by random number, file and row of the file
         self._bar = np.inf  # no row with a larger number can be kept
         self._names: dict[int, str] = {}
 
@@ -280,11 +277,8 @@ def _learnt(cells: Series, how: Mapping[str, Any]) -> Column | DroppedColumn:
     if len(cells) <= _TEXT_ROWS or not is_text:
         return kinds.learn_column(ColumnCells(cells), **how)
     few = kinds.learn_column(ColumnCells(cells.iloc[:: -(-len(cells) // _TEXT_ROWS)]), **how)
-    return (
-        few
-        if not isinstance(few, DroppedColumn) and few.kind == "text"
-        else kinds.learn_column(ColumnCells(cells), **how)
-    )
+    is_free = not isinstance(few, DroppedColumn) and few.kind == "text"
+    return few if is_free else kinds.learn_column(ColumnCells(cells), **how)
 
 
 def _with_witnesses(cells: Series, facts: ColumnFacts) -> Series:
@@ -322,10 +316,7 @@ def _set_right(column: Column, facts: ColumnFacts, notes: list[str]) -> Column |
 
 
 class FingerprintOfAll:
-    """The `Fingerprint` of streamed rows: the smallest of their hashes with their counts.
-
-    A sample of frames and their encoded rows gives the salt.
-    """
+    """The `Fingerprint` of streamed rows: the smallest of their hashes with their counts; a sample gives the salt."""
 
     def __init__(self, columns: list[Column], sample: Iterable[tuple[DataFrame, Array]]) -> None:
         self._columns = columns
@@ -431,7 +422,8 @@ def write_encoded(
             kept = use(frame, encoded.X, number)
             rows: slice | Bools = slice(None) if kept is None else kept
             stored = chain.from_iterable(map(_stored, columns, (encoded.X[:, one] for one in kinds.blocks_of(columns))))
-            y = pa.array([labels[cell] for cell in frame[target][rows]])
+            at, cells = pd.factorize(frame[target][rows])
+            y = pa.array([labels[cell] for cell in cells.tolist()]).take(pa.array(at))
             if len(y):
                 yield pa.table({**{str(j): part[rows] for j, part in enumerate(stored)}, _TARGET: y})
 

@@ -33,7 +33,7 @@ from crcen.models.fitting import base_seed
 from crcen.scale import stream
 from crcen.scale.committee import BinnedRows, Codes, GrownTrees, TreePlan, grow_trees
 from crcen.scale.sources import ArrowSource, Chunk, RayShard, Source, StreamStatistics, reading_order, survey_part
-from crcen.scale.stream import Progress, StreamPlan, StreamRun, lock_storage, read_checkpoint, write_checkpoint
+from crcen.scale.stream import GoesOn, Progress, StreamPlan, StreamRun, lock_storage, read_checkpoint, write_checkpoint
 from crcen.theory.price import Labels
 from crcen.theory.rows import ArrowTable, LabelArray
 from crcen.training import engine
@@ -70,20 +70,21 @@ def fit_ray(
     checkpoint_rows: int = 1_000_000,
     buffer_rows: int | None = None,
     skip_bad_files: bool = False,
+    goes_on: GoesOn | None = None,
     **parameters: Any,
 ) -> CRCENClassifier:
     """Fit a `CRCENClassifier` with several workers on a Ray cluster.
 
     As `crcen.fit_stream`, but the workers share the batch of each step. They add up their gradients, so there is one
     network, and the key equation holds on the rows of all workers. A worker or machine that dies is replaced; training
-    then continues from the last checkpoint.
+    then continues from the last checkpoint. Connects to the cluster of ``RAY_ADDRESS``, or starts a local one.
 
     Parameters
     ----------
     source : path, folder, pattern, list of paths, or pyarrow Dataset
         Parquet files that every machine can open.
-    target, weighting, epochs, sample_weight, features, checkpoint_rows, buffer_rows, skip_bad_files
-        As in `crcen.fit_stream`.
+    target, weighting, epochs, sample_weight, features, checkpoint_rows, buffer_rows, skip_bad_files, goes_on
+        As in `crcen.fit_stream`. Each worker calls ``goes_on``, which must therefore give all of them the same answer.
     workers, cpus_per_worker : int
         Workers, and CPUs of each. The cluster must have at least one CPU more, for reading.
     use_gpu : bool, default=False
@@ -109,10 +110,6 @@ def fit_ray(
     TrainingFailed
         If the networks diverge, or training fails more than ``max_failures`` times.
 
-    Notes
-    -----
-    Connects to the cluster of ``RAY_ADDRESS``, or to the one that ``ray.init`` was called for, or starts a local one.
-    The result depends on the seed and ``workers``, which share batches, but not on failures.
     """
     counts = {"workers": workers, "cpus_per_worker": cpus_per_worker, "checkpoint_rows": checkpoint_rows}
     model = stream.streamed_model(weighting, epochs, parameters, **counts, buffer_rows=buffer_rows)
@@ -140,7 +137,7 @@ def fit_ray(
         plan = stream.make_plan(model, statistics, seed)
         at_once = buffer_rows or stream.rows_together(plan.encoding.size)
         fingerprint = stream.fingerprint_of(model, name, statistics.digest())
-        about = (at_once, checkpoint_rows, fingerprint, statistics.is_weighted, float(worker_timeout))
+        about = (at_once, checkpoint_rows, fingerprint, statistics.is_weighted, float(worker_timeout), goes_on)
         told, name = Assignment(model, plan, files, *about), f"crcen-{name[:16]}"
         with cluster_progress(ray, "fit_ray", visible=bool(model.verbose)) as show:
             configs = trainer_configs(workers, cpus_per_worker, place, name, max_failures, use_gpu)
@@ -160,6 +157,7 @@ class Assignment:
     fingerprint: str  # of data and settings: a checkpoint of another fit is rejected
     is_weighted: bool  # whether rows have sample weights
     worker_timeout: float  # seconds within which a worker must make progress
+    goes_on: GoesOn | None = None  # whether to train after the first epoch
 
     @property
     def reading(self) -> tuple[ArrowSource, Labels, int, int]:
@@ -281,6 +279,7 @@ def train_worker(told: Assignment, show: Callable[[float], None]) -> CRCENClassi
 
     together = all_reduce if count > 1 else None
     run = StreamRun(told.model, rows, plan, progress, told.buffer_rows, device, together, count)
+    run.goes_on, run.labels = told.goes_on or run.goes_on, told.plan.labels
     started_at = run.trainer.rows_seen
     run.save_rows = told.checkpoint_rows
     run.keep = lambda at: _report(at, rank, started_at, run.trainer.rows_seen)
@@ -298,7 +297,7 @@ def train_worker(told: Assignment, show: Callable[[float], None]) -> CRCENClassi
                 dist.all_gather_object(found, own)
         return found
 
-    run.store(status, told.plan.labels, told.source.names, is_weighted=told.is_weighted, gather=gather)
+    run.store(status, told.source.names, is_weighted=told.is_weighted, gather=gather)
     watch.end()
     return told.model
 
@@ -382,8 +381,8 @@ def grow_trees_on_ray(
 
 def workers_of_trees(plan: TreePlan, source: ArrowSource, most: int) -> int:
     """How many workers have enough rows each; a row group is not divided."""
-    counts = range(most, 1, -1)
-    return next((count for count in counts if plan.share * source.smallest_share(count) >= _FEWEST_ROWS), 1)
+    smallest = {count: min(source.share(i, count).n_rows for i in range(count)) for count in range(most, 1, -1)}
+    return next((count for count, n_rows in smallest.items() if plan.share * n_rows >= _FEWEST_ROWS), 1)
 
 
 def grow_in_worker(

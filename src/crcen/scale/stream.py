@@ -58,6 +58,7 @@ _NUMBERS_AT_ONCE = 2**22
 _CLOSED, _CLOSED_TWO = 1e-12, 1e-14
 
 Shift = float | Array  # of the positive class, or of all
+GoesOn = Callable[[Ensemble], bool]
 Gather = Callable[[Any], Sequence[Any]]  # the values of all workers, in the order of ranks
 
 
@@ -73,6 +74,7 @@ def fit_stream(
     checkpoint_rows: int = 1_000_000,
     buffer_rows: int | None = None,
     skip_bad_files: bool = False,
+    goes_on: GoesOn = lambda ensemble: True,
     **parameters: Any,
 ) -> CRCENClassifier:
     """Fit a `CRCENClassifier` to data larger than memory.
@@ -104,6 +106,8 @@ def fit_stream(
         as many as take 32 MB once encoded.
     skip_bad_files : bool, default=False
         Leave out files that cannot be read or do not fit the others, with a warning that names them.
+    goes_on : callable, optional
+        Takes the `Ensemble` after the first epoch; training ends there if it returns False.
     **parameters
         Any other parameter of `CRCENClassifier`. Other defaults: ``hidden=(64,)``, ``n_members=1``,
         ``Schedule(batch_size=1024)``, an ``l2`` of 100 divided by the number of rows, at most 1e-4, and
@@ -121,11 +125,6 @@ def fit_stream(
         If columns, values or labels cannot be used; found before training starts.
     TrainingFailed
         If the networks diverge.
-
-    Notes
-    -----
-    With ``early_stopping`` the validation rows are chosen by a hash of their values, so that they and their copies are
-    never trained on. They take another pass in each epoch.
 
     Examples
     --------
@@ -155,22 +154,19 @@ def fit_stream(
                 message = f"{path} is the checkpoint of another fit: data or settings differ"
                 raise InvalidParameter(f"{message}; remove it or give another path.")
             progress = saved
-        run = StreamRun(model, rows, plan, progress, buffer_rows, device)
+        run = StreamRun(model, rows, plan, progress, buffer_rows, device, goes_on=goes_on)
         if path is not None:
             run.save_rows, run.keep = checkpoint_rows, partial(write_checkpoint, path)
         with reproducible_arithmetic():
             status = run.train(show)
         names = None if isinstance(rows, BatchSource) and not rows.has_names else rows.names
         folder = None if path is None else path.parent
-        run.store(status, plan.labels, names, folder, is_weighted=statistics.is_weighted)
+        run.store(status, names, folder, is_weighted=statistics.is_weighted)
     return model
 
 
 def streamed_model(weighting: object, epochs: int, parameters: Parameters, **counts: object) -> CRCENClassifier:
-    """A classifier with checked settings of a streamed fit; ``counts`` of rows and workers are checked, too.
-
-    Settings that are invalid, or that a stream does not support, are rejected.
-    """
+    """A classifier with checked settings of a streamed fit; ``counts`` of rows and workers are checked, too."""
     model = CRCENClassifier(cast(WeightingLike, weighting), **{"max_epochs": epochs, **_DEFAULTS, **parameters})
     schedule = Schedule.of(model.schedule)
     model.schedule = replace(schedule, batch_size=schedule.batch_size or _BATCH_SIZE)
@@ -350,11 +346,7 @@ class StreamPlan:
 
     def validation_rows(self, block: Iterable[Chunk]) -> Batch:
         """The rows of a block that are held out."""
-        return Batch(*map(torch.from_numpy, self._collected(block, self.buffer(), held=True)))
-
-    def buffer(self) -> _RowBuffer:
-        """Memory for the rows of a block."""
-        return _RowBuffer(self.encoding.size + 1)
+        return Batch(*map(torch.from_numpy, self._collected(block, _RowBuffer(self.encoding.size + 1), held=True)))
 
     def _collected(self, block: Iterable[Chunk], buffer: _RowBuffer, *, held: bool) -> list[_Single]:
         """Encoded rows, labels and weights of a block in its own order; a chunk is released before the next is read."""
@@ -508,8 +500,10 @@ class StreamRun:
     n_workers: int = 1
     save_rows: int = 0  # between two checkpoints, which ``keep`` takes; 0 for none
     keep: Callable[[Progress], object] = lambda progress: None
+    goes_on: GoesOn = lambda ensemble: True  # whether to train after the first epoch
 
     def __post_init__(self) -> None:
+        self.labels = self.plan.labels  # of the classifier; the plan of one of several workers has others
         self.trainer: StreamTrainer = self.plan.trainer(self.device, self.all_reduce)
         if self.progress.arrays:
             self.trainer.restore({k: v for k, v in self.progress.arrays.items() if not k.startswith("best_")})
@@ -520,6 +514,8 @@ class StreamRun:
         at, stops_early = self.progress, self.plan.recipe.early_stopping
         while at.epoch < int(self.model.max_epochs or 1):
             if stops_early and at.since_best >= _PATIENCE:
+                return Status.EARLY_STOPPED
+            if (at.epoch, at.block, at.batch) == (1, 0, 0) and not self.goes_on(self.ensemble()):
                 return Status.EARLY_STOPPED
             for block, batch, rows in self._batches():
                 if not self.trainer.step(rows):
@@ -546,7 +542,7 @@ class StreamRun:
         batch_size = max(1, self.plan.recipe.batch_rows // self.n_workers)
 
         def prepared() -> Iterator[Batch]:
-            buffer = self.plan.buffer()
+            buffer = _RowBuffer(self.plan.encoding.size + 1)
             blocks = self.rows.blocks(self.buffer_rows, self.plan.seed, at.epoch, first)
             for number, block in enumerate(blocks, first):
                 yield self.plan.training_rows(block, at.epoch, number, buffer=buffer).to(self.device)
@@ -579,10 +575,15 @@ class StreamRun:
         weights = [best.get(f"best_weight_{i}", own) for i, own in enumerate(weights)]
         return weights, [best.get(f"best_bias_{i}", own) for i, own in enumerate(biases)]
 
+    def ensemble(self) -> Ensemble:
+        """The networks at the price of the plan."""
+        plan, (weights, biases) = self.plan, self.parameters()
+        group = NetworkGroup(plan.encoding, tuple(weights), tuple(biases), plan.recipe.activation)
+        return Ensemble.of(self.labels, plan.training_price, (group,)).at_price(plan.price)
+
     def store(
         self,
         status: Status,
-        labels: Labels,
         names: Sequence[str] | None,
         folder: Path | None = None,
         *,
@@ -591,13 +592,11 @@ class StreamRun:
     ) -> None:
         """Write the fitted state of the classifier, with the key equation solved on all rows if it asks for that.
 
-        ``labels`` are those of the classifier, ``names`` those of the columns, if known. A file of the folder holds the
-        logits. ``gather`` collects the values of all workers.
+        ``names`` are those of the columns, if known. A file of the folder holds the logits. ``gather`` collects the
+        values of all workers.
         """
-        plan, model = self.plan, self.model
-        weights, biases = self.parameters()
-        group = NetworkGroup(plan.encoding, tuple(weights), tuple(biases), plan.recipe.activation)
-        ensemble = Ensemble.of(labels, plan.training_price, (group,)).at_price(plan.price)
+        plan, model, ensemble = self.plan, self.model, self.ensemble()
+        labels, (group,) = ensemble.labels, cast(tuple[NetworkGroup], ensemble.members)
         with reproducible_arithmetic(), LogitFile(folder, plan.shape.n_outputs, is_weighted=is_weighted) as logits:
             for chunk in sources.read_ahead(chain.from_iterable(self.rows.blocks(self.buffer_rows))):
                 columns = ensemble.mean_logits(chunk.X) + ensemble.shift

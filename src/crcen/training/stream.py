@@ -5,7 +5,7 @@ gradient is an unbiased estimate of that of all rows. Several workers add up one
 row count) and stay bit-identical; a worker without rows adds zeros.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -121,18 +121,6 @@ class StreamTrainer:
             if self.n_steps % STEPS_TO_FLUSH == 0:
                 flush_denormals(self._adam)
         return rows
-
-    def run(self, batches: Iterable[Batch]) -> Iterator[int]:
-        """Learn from all batches of all workers; yield the rows of each step, the same in every worker.
-
-        A worker must exhaust this generator even when it has no more batches: the others rely on its zeros.
-        """
-        own = iter(batches)
-        while (batch := next(own, None)) is not None or self._all_reduce is not None:
-            rows = self.step(batch)
-            if not rows:
-                return
-            yield rows
 
     def _with_axes(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Rows (1, B, F+1), class numbers (1, B, 1) and weights (1, B, M)."""
