@@ -397,10 +397,7 @@ def test_from_a_declaration_to_a_verified_certificate(answer, printed, refusal, 
         ("verify|{home}/rows.csv", "is not a certificate"),
         ("compare|{home}/m.crcen|{home}/other.crcen|{home}/rows.csv", "must be a column"),
         ("compare|{home}/test.csv|--probability-old|a|--probability-new|a|--target|state", "needs a price"),
-        (
-            "compare|{home}/test.csv|--probability-old|a|--target|state",
-            "columns --probability-old and",
-        ),
+        ("compare|{home}/test.csv|--probability-old|a|--target|state", "columns --probability-old and"),
     ],
 )
 def test_mistakes_are_one_sentence_and_write_nothing(refusal, home, tmp_path, arguments, sentence):

@@ -321,10 +321,7 @@ def test_labels_that_are_numbers(tmp_path):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (
-            ("fine,0,1,1,0.5", "fine,0,,1,0.5"),
-            "worn decided where fine is true must be a number, 0 or more: got an",
-        ),
+        (("fine,0,1,1,0.5", "fine,0,,1,0.5"), "worn decided where fine is true must be a number, 0 or more: got an"),
         (("fine,0,1,1,0.5", "fine,0,n/a,1,0.5"), "worn decided where fine is true must be a number, 0 or more"),
         (("40,10", "40,-10"), "of worn decided where broken is true must be a number, 0 or more: got '-10'"),
         (("40,10", "40,much"), "of worn decided where broken is true must be a number, 0 or more: got 'much'"),

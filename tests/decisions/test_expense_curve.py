@@ -387,10 +387,7 @@ def test_goals_models_and_rows_that_cannot_be_used_are_refused(rare_rows, three)
     few = curve_of([1, 0, 0, 0, 0, 0, 0, 1], [0.9, 0.9, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0])
     for arguments, sentence in (
         ((few, PrecisionAtLeast(0.6)), "no threshold has precision of at least 0.6: the best on these rows is 0.5"),
-        (
-            (few, PrecisionAtLeast(0.2)),
-            "every price has precision of at least 0.2, since 25 % of all rows",
-        ),
+        ((few, PrecisionAtLeast(0.2)), "every price has precision of at least 0.2, since 25 % of all rows"),
         ((few, Capacity(1)), "25 % of the rows share the largest probability, 0.9"),
         ((curve_of([1, 0, 0, 1], [0.3] * 4), Capacity(1)), "100 % of the rows share the largest probability, 0.3"),
         ((few, Capacity(8)), "allow an alarm on every row"),

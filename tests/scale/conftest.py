@@ -28,8 +28,6 @@ def folder(tmp_path, table, write):
 
 @pytest.fixture
 def write():
-    """Write rows as a Parquet file."""
-
     def run(path, X, y, w=None, types=None):
         columns = {"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "y": y.tolist(), **({} if w is None else {"w": w})}
         made = {name: pa.array(values, type=(types or {}).get(name)) for name, values in columns.items()}
@@ -40,8 +38,6 @@ def write():
 
 @pytest.fixture
 def fit_command(crcen_command, tmp_path):
-    """Run `crcen fit --engine stream`: what it prints and the path of the model, or the error on one line."""
-
     def run(data, target, *options, fails=False):
         out = tmp_path / "model.crcen"
         given = ("fit", data, "--target", target, "--engine", "stream", "--out", out, *options)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 from unittest import mock
 
 import lightgbm
@@ -18,7 +19,7 @@ from scipy.special import softmax
 import crcen
 from crcen.commands import fit_files as large_files
 from crcen.scale import mixed_table
-from crcen.scale.committee import BinnedRows, GrownTrees, grow_trees, plan_trees
+from crcen.scale.committee import BinnedRows, GrownTrees, StackingRows, grow_trees, plan_trees
 from crcen.scale.mixed_table import HeldOutRows, TableSurvey, learn_columns, survey_table
 from crcen.scale.sources import Chunk
 from crcen.tables.cells import TableCells
@@ -525,6 +526,12 @@ def test_every_row_has_one_use_and_clusters_and_copies_stay_together(tmp_path, m
         assert together.high - together.low > 1.01 * (alone.high - alone.low)  # rows of a cluster are alike in part
 
 
+def test_the_network_ends_after_its_first_epoch_if_the_trees_leave_it_no_weight(monkeypatch):
+    monkeypatch.setattr(StackingRows, "goes_on", lambda rows, network: False)
+    fit = crcen.fit_files(interaction_rows(), target="y", epochs=3, hidden=(2,))
+    assert (fit.network.n_iter_, "the network ended after its first epoch" in " ".join(fit.notes)) == (1, True)
+
+
 def test_a_command_reports_evidence_first_and_networks_alone_remain(fit_command, tmp_path):
     interaction_rows().to_csv(tmp_path / "rows.csv", index=False)
     options = ("--epochs", "2", "--budget", "5")
@@ -609,6 +616,15 @@ def test_trees_are_those_of_lightgbm_in_values_of_the_columns(tmp_path, n_classe
     assert binned.codes.shape == (2800, 3)
     assert list(tmp_path.iterdir()) == []  # the file of bin numbers disappears with the process
     grown = grow_trees(plan, binned, held_out, GrownTrees())
+    assert grow_trees(replace(plan, threads=2), binned, held_out, GrownTrees()).losses == grown.losses
+    who = pd.Series(np.arange(1200) % 50).mask(lambda one: one == 7)
+    rows = StackingRows(lambda: [(None, X[2800:])], y[2800:], plan.labels, grown.ensemble(plan), who)
+    assert sorted(np.concatenate(rows.folds)) == list(range(1200))
+    assert not set.intersection(*(set(who[fold].fillna(-1)) for fold in rows.folds[:2]))
+    counts = SimpleNamespace(counts=np.bincount(y[:2800]))
+    for sign in (-1.0, 1.0):  # a network that knows the labels, and one that knows the opposite
+        found = sign * np.eye(n_classes)[y[2800:]] + np.random.default_rng(0).normal(size=(1200, n_classes))
+        assert rows.goes_on(SimpleNamespace(weighting=counts, logits=lambda X, found=found: [found])) == (sign > 0)
     model = lightgbm.Booster(model_str=grown.models[0])
     raw = model.predict(plan.codes(X).astype(float), raw_score=True, num_iteration=grown.n_best)
     found = grown.ensemble(plan).logits(X)
@@ -658,6 +674,5 @@ def test_a_killed_fit_continues_with_its_storage(tmp_path, monkeypatch):
         crcen.fit_files(tmp_path / "rows.csv", **how)
     with mock.patch.object(large_files, "grow_trees", wraps=large_files.grow_trees) as grow:
         fit = crcen.fit_files(tmp_path / "rows.csv", **how)
-    assert len(grow.call_args.args[3].losses) == 10
-    assert fit.evidence is not None
+    assert (len(grow.call_args.args[3].losses), fit.evidence is not None) == (10, True)
     assert not any(one.is_dir() for one in (tmp_path / "run").iterdir())

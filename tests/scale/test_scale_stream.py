@@ -20,7 +20,6 @@ import pytest
 from sklearn.base import clone
 
 import crcen
-import crcen.scale.stream as module
 from crcen import Alpha, CRCENClassifier, Lam, Schedule, balance_shift, fit_stream, key_equation, resolve
 from crcen._support.files import exclusive_lock
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter, TrainingFailed
@@ -57,9 +56,7 @@ def test_the_result_is_an_ordinary_classifier_balanced_on_all_rows(folder, table
     X, y, w = table
     model = fit(folder, Alpha(0.5), n_members=n_members, sample_weight=weight)
     w = np.ones(600) if weight is None else w
-    assert isinstance(model, CRCENClassifier)
-    assert model.weighting_.alpha == pytest.approx(0.5)
-    assert model.weighting_.n_pos == pytest.approx(w[y == 1].sum())
+    assert (model.weighting_.alpha, model.weighting_.n_pos) == pytest.approx((0.5, w[y == 1].sum()))
     found = key_equation(y, model.weighted_proba(frame(X))[:, 1], model.weighting_, w)
     assert max(found.residual, model.key_equation_.residual) < 1e-12
     assert model.key_equation_.mean_pos == pytest.approx(found.mean_pos, rel=1e-12)
@@ -113,8 +110,7 @@ write_checkpoint = stream.write_checkpoint  # also while a test replaces it
 
 @contextmanager
 def at_checkpoint(number, then):
-    """Call a function when so many checkpoints have been written."""
-    count = itertools.count(1)
+    count = itertools.count(1)  # of checkpoints that have been written
 
     def written(*args):
         write_checkpoint(*args)
@@ -122,7 +118,7 @@ def at_checkpoint(number, then):
             then()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "write_checkpoint", written)
+        patch.setattr(stream, "write_checkpoint", written)
         yield
 
 
@@ -141,6 +137,15 @@ def test_fit_resumed_from_a_checkpoint_equals_an_uninterrupted_one(folder, tmp_p
         assert_equal_models(resumed, fit(folder, **settings))
     assert_equal_models(fit(folder, checkpoint=path, checkpoint_rows=130, **settings), resumed)  # all was done
     assert [p.name for p in path.parent.iterdir()] == ["fit.ckpt"]
+
+
+def test_training_ends_after_the_first_epoch_if_told_so_also_after_an_interruption(folder, tmp_path):
+    how = {"checkpoint": tmp_path / "fit.ckpt", "checkpoint_rows": 10**6, "goes_on": lambda ensemble: False}
+    with at_checkpoint(1, interrupt), pytest.raises(KeyboardInterrupt):
+        fit(folder, **how)  # at the end of the first epoch
+    ended = fit(folder, **how)
+    assert (ended.n_iter_, ended.status_) == (1, "early_stopped")
+    assert_equal_models(fit(folder, goes_on=lambda ensemble: ensemble.labels.positive != 1), ended)
 
 
 KILLED = """
@@ -238,30 +243,22 @@ def test_bad_rows_are_refused_before_training(tmp_path, write, n_rows, value, se
 
 @pytest.mark.parametrize(("n_rows", "l2"), [(600, 1e-4), (1_000_000, 1e-4), (4_000_000, 2.5e-5), (10**9, 1e-7)])
 def test_the_default_penalty_is_that_of_a_prior_which_rows_outweigh(n_rows, l2):
-    statistics = SimpleNamespace(train_totals=SimpleNamespace(n_rows=n_rows))
-    for told, expected in (({}, l2), ({"l2": 0.5}, 0.5)):
-        model = streamed_model(None, 1, told)
-        settle_penalty(model, told, statistics)
-        assert model.l2 == pytest.approx(expected)
+    model = streamed_model(None, 1, {})
+    settle_penalty(model, {}, SimpleNamespace(train_totals=SimpleNamespace(n_rows=n_rows)))
+    assert model.l2 == pytest.approx(l2)
 
 
 def test_a_bar_follows_the_blocks_of_rows(folder, monkeypatch):
+    assert [*map(rows_together, (1, 30, 390, 2048, 10**8))] == [65_536, 65_536, 21_454, 4094, 1]  # at most 32 MB
     shares = []
-    monkeypatch.setattr(module, "progress_bar", lambda _, *, visible: nullcontext(shares.append if visible else None))
+    monkeypatch.setattr(stream, "progress_bar", lambda _, *, visible: nullcontext(shares.append if visible else None))
     fit(folder, verbose=1, epochs=2)
-    assert shares == sorted(shares)
+    assert (shares, shares[-1]) == (sorted(shares), 1.0)
     assert len(shares) >= 10  # two epochs of six blocks
-    assert shares[-1] == 1.0
-
-
-@pytest.mark.parametrize(("n_inputs", "n_rows"), [(1, 65_536), (30, 65_536), (390, 21_454), (2048, 4094), (10**8, 1)])
-def test_wide_rows_are_buffered_in_smaller_numbers(n_inputs, n_rows):
-    assert rows_together(n_inputs) == n_rows  # at most 32 MB
 
 
 def test_memory_does_not_grow_with_the_rows(tmp_path):
-    """Live memory of Python and NumPy at its highest: twice the rows, hardly more of it."""
-    peaks = []
+    peaks = []  # live memory of Python and NumPy at its highest
     for n in (80_000, 160_000):
         crcen.make_rare_events(n, n_features=4, imbalance_ratio=20, path=tmp_path / str(n), rows_per_file=8000)
         tracemalloc.start()
@@ -385,10 +382,10 @@ def test_hidden_networks_go_to_files_and_on_from_checkpoints(tmp_path):
     assert model.predict_proba(X).sum(axis=1) == pytest.approx(np.ones(1200))
     again = crcen.load(crcen.save(model, tmp_path / "model.crcen"))
     np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
-    path = tmp_path / "fit.npz"
+    how |= {"epochs": 2, "checkpoint": tmp_path / "fit.npz", "checkpoint_rows": 300}
     with at_checkpoint(2, interrupt), pytest.raises(KeyboardInterrupt):
-        fit_stream(batches(X, y), epochs=2, checkpoint=path, checkpoint_rows=300, **how)
-    resumed = fit_stream(batches(X, y), epochs=2, checkpoint=path, checkpoint_rows=300, **how)
+        fit_stream(batches(X, y), **how)
+    resumed = fit_stream(batches(X, y), **how)
     np.testing.assert_array_equal(resumed.predict_proba(X), model.predict_proba(X))
 
 

@@ -56,8 +56,8 @@ def ran(of, rows=None, n_epochs=1):
     """A trainer that has taken the steps of so many epochs."""
     made = trainer(of)
     for _ in range(n_epochs):
-        for _ in made.run(rows or batches()):
-            pass
+        for batch in rows or batches():
+            made.step(batch)
     return made
 
 
@@ -122,7 +122,8 @@ def test_workers_with_uneven_shards_stay_equal_and_lose_no_row():
     losses = [None] * 3
 
     def work(rank):
-        for _ in made[rank].run(batches(shards[rank])):
+        own = iter(batches(shards[rank]))
+        while made[rank].step(next(own, None)):
             pass
         losses[rank] = made[rank].losses(batches(shards[rank]))
 
