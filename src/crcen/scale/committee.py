@@ -309,10 +309,7 @@ STACKING_ROWS = "held-out rows that the members were combined on"
 
 
 class StackingRows:
-    """Held-out rows on which a network and trees are weighed; neither was trained on them.
-
-    ``blocks`` gives frames and their encoded rows. Rows of a cluster are in one of the folds that choose the shrinkage.
-    """
+    """Held-out rows that weigh network and trees, from blocks of frames and encoded rows; clusters are in one fold."""
 
     def __init__(
         self, blocks: Blocks, y: LabelArray, labels: Labels, trees: TreeEnsemble, clusters: Series = None, seed: int = 0

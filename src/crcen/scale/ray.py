@@ -381,8 +381,8 @@ def grow_trees_on_ray(
 
 def workers_of_trees(plan: TreePlan, source: ArrowSource, most: int) -> int:
     """How many workers have enough rows each; a row group is not divided."""
-    smallest = {count: min(source.share(i, count).n_rows for i in range(count)) for count in range(most, 1, -1)}
-    return next((count for count, n_rows in smallest.items() if plan.share * n_rows >= _FEWEST_ROWS), 1)
+    counts = range(most, 1, -1)
+    return next((count for count in counts if plan.share * source.smallest_share(count) >= _FEWEST_ROWS), 1)
 
 
 def grow_in_worker(
