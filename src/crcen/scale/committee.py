@@ -333,7 +333,7 @@ class StackingRows:
         return committee.fit_stacking(logits, self.target, sizes, ridge), ridge, logits, sizes
 
     def goes_on(self, network: Ensemble) -> bool:
-        """Whether a network after its first epoch has a weight; one without it has none after the last, either."""
+        """Whether a network has a weight after its first epoch; if not, its training ends."""
         return bool(self.weigh(network)[0].weights[0] > 0.0)
 
 
