@@ -316,6 +316,10 @@ def _networks() -> list[Peer]:
     # error rate, TabM stops after an epoch or two if one class is rare. The order of rows is the same either way.
     tabm = replace(realmlp, name="tabm", label="TabM", max_cells=10_000, note="its defaults",
                    make=_pytabkit("TabM_D_Classifier", val_metric_name="1-auc_ovr"))  # fmt: skip
+    autogluon = Peer("autogluon", "AutoGluon, best quality, 120 s", "automatic", "autogluon.tabular",
+                     lambda setting, seed: AutoGluon(120.0, seed), modules=("autogluon.tabular",), searches_itself=True,
+                     is_multiclass=True, is_costly=True,
+                     note="its pins conflict with others, so it needs an environment of its own")  # fmt: skip
     return [
         replace(plain, name="committee", label="committee", family="committee",
                 make=_ours(crcen.CommitteeClassifier, weighting=None, n_jobs=1),
@@ -337,10 +341,9 @@ def _networks() -> list[Peer]:
         sklearn,
         realmlp,
         tabm,
-        Peer("autogluon", "AutoGluon, best quality, 120 s", "automatic", "autogluon.tabular",
-             lambda setting, seed: AutoGluon(120.0, seed), modules=("autogluon.tabular",), searches_itself=True,
-             is_multiclass=True, is_costly=True,
-             note="its pins conflict with others, so it needs an environment of its own"),
+        autogluon,
+        replace(autogluon, name="autogluon_60", label="AutoGluon, best quality, 60 s",
+                make=lambda setting, seed: AutoGluon(60.0, seed)),
     ]  # fmt: skip
 
 
