@@ -35,7 +35,7 @@ RULES = {
     "_version": rule("", ""),
     "_support": rule("_version exceptions _support", "", "filelock rich"),
     "theory": rule("_support exceptions theory", "numpy scipy"),
-    "training": rule("exceptions theory training", "joblib numpy scipy torch"),
+    "training": rule("_support exceptions theory training", "joblib numpy torch"),
     "models": rule(
         "_support exceptions theory training models",
         "joblib numpy torch sklearn scipy",

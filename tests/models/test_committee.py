@@ -577,7 +577,6 @@ def test_nested_folds_shrink_strongly_where_members_are_alike_and_a_good_member_
         together.append(loss(fit_stacking(apart, target, weights, weak[-1])(new), labels, ones))
         best.append(loss(new[:, 0], labels, ones))
     assert np.median(strong) >= 50.0
-    assert {*strong, *weak} <= set(RIDGES)
     assert np.mean(together) < np.mean(best) * 1.01
 
 

@@ -70,6 +70,7 @@ def _remove(name: str) -> None:
 pd, pa, pc, pq = map(LazyModule, ("pandas", "pyarrow", "pyarrow.compute", "pyarrow.parquet"))
 arrow_csv, ds, fs, narwhals = map(LazyModule, ("pyarrow.csv", "pyarrow.dataset", "pyarrow.fs", "narwhals"))
 lightgbm: Any = LazyModule("lightgbm")  # of which a class is derived
-optimize, sparse, special = map(LazyModule, ("scipy.optimize", "scipy.sparse", "scipy.special"))
-stats, isotonic, metrics = map(LazyModule, ("scipy.stats", "sklearn.isotonic", "sklearn.metrics"))
-model_selection, threadpoolctl = map(LazyModule, ("sklearn.model_selection", "threadpoolctl"))
+linalg, optimize, sparse = map(LazyModule, ("scipy.linalg", "scipy.optimize", "scipy.sparse"))
+special, stats, isotonic = map(LazyModule, ("scipy.special", "scipy.stats", "sklearn.isotonic"))
+metrics, model_selection = map(LazyModule, ("sklearn.metrics", "sklearn.model_selection"))
+threadpoolctl = LazyModule("threadpoolctl")

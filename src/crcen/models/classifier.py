@@ -499,7 +499,6 @@ def _first_encoding(recipe: Recipe, rows: FitRows) -> InputEncoding:
 
 # -- the number of epochs with the lowest loss on held-out rows, one number for all folds ------------------------------
 
-
 _States = list[TrainingState | None]
 
 _RECORD_BYTES = 2**28  # held-out logits are kept for every epoch while they take no more than this

@@ -343,7 +343,6 @@ def _with_outputs(parts: Sequence[Member], labels: Labels) -> tuple[Member, ...]
 
 # -- weights of the members --------------------------------------------------------------------------------------------
 
-
 # Strengths of the shrinkage to choose from, in units of rows: about how many it takes to move away from the prior.
 RIDGES = (1.0, 5.0, 20.0, 80.0)
 # In the prior, a member whose log loss, summed over the rows, is higher by this has 1/e of the weight.

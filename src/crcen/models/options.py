@@ -119,7 +119,6 @@ Search.__init__ = renamed(one_standard_error="the best is chosen")(Search.__init
 
 # -- groups in set_params, and hints -----------------------------------------------------------------------------------
 
-
 _Kind = TypeVar("_Kind", bound=type)
 
 # Name of scikit-learn's networks, or of an earlier version, and what to write instead.

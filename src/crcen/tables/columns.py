@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from crcen._support.lazy import pc, pd, sparse, threadpoolctl
+from crcen._support.lazy import linalg, pc, pd, sparse, threadpoolctl
 from crcen._support.text import plural
 from crcen.exceptions import InvalidInput
 from crcen.tables.cells import PLAIN, ColumnCells, Notation, TableCells, as_arrow, is_missing_mark, stacked
@@ -416,14 +416,12 @@ def _tf_idf(texts: Any, words: Any, idf: Array) -> tuple[Any, Any]:
 def _main_directions(texts: Any, words: Any, seed: int) -> Array:
     """The first right singular vectors of ``texts @ words``, (n-grams, parts), as scikit-learn's `randomized_svd`."""
     # Unlike that, it factorises no matrix with a row for each text, which would take most of the time.
-    from scipy.linalg import lu
-
     n_parts, is_wide = TEXT_COMPONENTS, texts.shape[0] < words.shape[1]
     left, right = (words.T, texts.T) if is_wide else (texts, words)
     found = np.random.RandomState(seed).normal(size=(right.shape[1], n_parts + 10))
     with threadpoolctl.threadpool_limits(1, user_api="blas"):  # several threads would mostly wait
         for _ in range(5):
-            found = lu(right.T @ (left.T @ (left @ (right @ found))), permute_l=True)[0]
+            found = linalg.lu(right.T @ (left.T @ (left @ (right @ found))), permute_l=True)[0]
         tall = left @ (right @ found)
         squares, axes = np.linalg.eigh(tall.T @ tall)
         is_known = squares > 1e-14 * squares[-1]

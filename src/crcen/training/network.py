@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from crcen._support.lazy import special
 from crcen.theory.rows import Array, Index
 
 # Values of the parameters ``encoding`` and ``missing``.
@@ -271,10 +272,8 @@ def _quantiles(sorted_values: Array, cumulative: Array, shares: Array) -> Array:
 
 def _quantile(rows: _Rows) -> "InputEncoding":
     """Normal scores: each value's rank among the training rows, through the inverse normal distribution."""
-    from scipy.special import ndtri
-
     shares = (np.arange(_QUANTILE_KNOTS) + 0.5) / _QUANTILE_KNOTS
-    normal = ndtri(shares)
+    normal = special.ndtri(shares)
     n_columns = rows.X.shape[1]
     knots, scores = np.empty((2, n_columns, _QUANTILE_KNOTS))
     for column in range(n_columns):
@@ -562,9 +561,7 @@ def activate(name: str, h: NDArray[_Float]) -> None:
     elif name == "sigmoid":
         np.divide(1.0, 1.0 + np.exp(-h), out=h)
     elif name == "gelu":
-        from scipy.special import erf
-
-        h *= 0.5 * (1.0 + erf(h * np.sqrt(0.5)))
+        h *= 0.5 * (1.0 + special.erf(h * np.sqrt(0.5)))
     elif name == "silu":
         h /= 1.0 + np.exp(-h)
     else:

@@ -107,7 +107,7 @@ def test_sixteen_settings_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("n_rows", "count", "expected"), [*((9_999, n, [n] * 5) for n in (1, 2, 6, 7)), (10_000, 6, [6, 5, 3, 2, 2])]
+    ("n_rows", "count", "expected"), [*((4_999, n, [n] * 5) for n in (1, 2, 6, 7)), (5_000, 6, [6, 5, 3, 2, 2])]
 )
 def test_few_settings_are_dropped_on_many_rows_only(n_rows, count, expected):
     trials = Trials([gaining(level) for level in range(count)])

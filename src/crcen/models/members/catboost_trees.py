@@ -25,9 +25,9 @@ from crcen.theory.rows import Array, Estimator, Index
 from crcen.training.network import Member
 
 _TREES, _DEPTH, _BORDERS = 400, 6, 32
-# Learning rate, and trees without gain on its held-out rows after which a fold ends. From some number of rows on, and
-# with several classes, slower learning costs more than it gains.
-_SLOW, _FAST, _MANY_ROWS = (0.06, 50), (0.1, 30), 6_000
+# From some number of rows on, and with several classes, slower learning costs more than it gains.
+_SLOW, _FAST, _MANY_ROWS = 0.06, 0.1, 6_000
+_WAIT = 3.0  # over the rate: trees without gain on the held-out rows of a fold after which it ends
 _LEAF_STEPS = (10, 3)  # for two classes and for more, where each step takes several times as long
 # With a time limit: trees to measure the time by, and the fewest that are worth it.
 _TRIAL = {"trial": 5, "fewest": 60}
@@ -44,10 +44,9 @@ class CatBoostTrees(MemberKind):
     def search(self, task: MemberTask) -> FittedMember:
         """The number of trees with the lowest mean loss on the folds, then a fit on all rows."""
         rounds = -(-len(task.folds) // task.threads) + 1.5  # of fits on folds side by side, and the fit on all rows
-        rate, wait = _FAST if task.n_classes > 2 or len(task.X) >= _MANY_ROWS else _SLOW
-        fit = partial(_fit, task, rate, task.folds[0][0])
-        most = affordable_trees(task, fit, rounds, most=_TREES, **_TRIAL)
-        found = parallel_map(task.threads, lambda fold: _fit(task, rate, fold[0], most, fold[1], wait), task.folds)
+        rate = _FAST if task.n_classes > 2 or len(task.X) >= _MANY_ROWS else _SLOW
+        most = affordable_trees(task, partial(_fit, task, rate, task.folds[0][0]), rounds, most=_TREES, **_TRIAL)
+        found = parallel_map(task.threads, lambda fold: _fit(task, rate, fold[0], most, fold[1]), task.folds)
         task.progress(0.8)
         grown = min(one.tree_count_ for one in found)
         held_out = [next(iter(one.get_evals_result()["validation"].values())) for one in found]
@@ -65,9 +64,7 @@ class CatBoostTrees(MemberKind):
         return tuple(tree_ensemble(_fit(task, rate, rows, n_trees), task.n_classes) for n_trees, rate in chosen)
 
 
-def _fit(
-    task: MemberTask, rate: float, rows: Index, n_trees: int, held_out: Index | None = None, wait: int = 0
-) -> Estimator:
+def _fit(task: MemberTask, rate: float, rows: Index, n_trees: int, held_out: Index | None = None) -> Estimator:
     catboost, is_multiclass = need("catboost", "boosting"), task.n_classes > 2
     rows = rows[task.weights[rows] > 0]
     model = catboost.CatBoostClassifier(
@@ -92,7 +89,7 @@ def _fit(
     ]
     if held_out is None:
         return model.fit(pools[0])
-    return model.fit(pools[0], eval_set=pools[1], use_best_model=False, early_stopping_rounds=wait)
+    return model.fit(pools[0], eval_set=pools[1], use_best_model=False, early_stopping_rounds=round(_WAIT / rate))
 
 
 def _logits(model: Estimator, X: Array, n_trees: int) -> Array:

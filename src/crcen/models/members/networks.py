@@ -137,9 +137,8 @@ def _plans(task: MemberTask) -> list[_Plan]:
 
     grid = settings(CRCENClassifierCV(None, encoding=inputs))
     if len(task.X) >= _MANY_ROWS and task.n_classes == 2:
-        epochs = [min(one.recipe.max_epochs or _ENOUGH_EPOCHS, _ENOUGH_EPOCHS) for one in grid]
-        pairs = zip(grid, epochs, strict=True)
-        grid = [replace(one, recipe=one.recipe.replace(max_epochs=most)) for one, most in pairs]
+        most = min(grid[0].recipe.max_epochs or _ENOUGH_EPOCHS, _ENOUGH_EPOCHS)
+        grid = [replace(one, recipe=one.recipe.replace(max_epochs=most)) for one in grid]
     smallest = _Plan(grid[len(grid) // 4 :][:1], 1, 1, borders=False)
     if task.effort == "quick":
         return [smallest]

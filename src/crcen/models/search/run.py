@@ -88,7 +88,6 @@ def operating_points(outcomes: list[Outcome], rows: FitRows) -> list[Any]:
 
 # -- scores ------------------------------------------------------------------------------------------------------------
 
-
 Score = Callable[[Array, Index, Array, Labels], float]
 Scoring: TypeAlias = str | Callable[..., float]
 
@@ -196,7 +195,6 @@ def score_table(outcomes: list[Outcome]) -> dict[str, Any]:
 
 
 # -- trials: settings on every fold in parts of the schedule; those far behind are dropped -----------------------------
-
 
 # After these shares of the schedule, these shares of the settings go on. Chosen on the benchmark's development half.
 RUNGS = ((1 / 6, 0.75), (1 / 3, 0.5), (1 / 2, 0.25), (2 / 3, 0.125))
@@ -330,7 +328,6 @@ def _going_on(
 
 # -- settings on folds, and networks of a chosen setting ---------------------------------------------------------------
 
-
 # Held-out logits of a search are kept for every epoch while they take no more than this, or than a quarter of the bound
 # on memory; else for every second epoch, every third, and so on.
 _RECORD_BYTES = 2**30
@@ -451,7 +448,6 @@ class SearchRun:
 
 # -- screening on a subsample ------------------------------------------------------------------------------------------
 
-
 # Rows of the subsample, or their share if that is more; tables with fewer than twice as many rows are not screened.
 _SAMPLE_ROWS, _SAMPLE_SHARE = 3_000, 1 / 16
 # Rows that each class must have in it, and in what a fold of it trains on and holds out.
@@ -532,7 +528,6 @@ def folds_within(folds: Sequence[Fold], own: Index, target: Index) -> list[Fold]
 
 
 # -- the border of the grid --------------------------------------------------------------------------------------------
-
 
 # Steps beyond the grid that are taken at most; each but the last must be an improvement.
 _BORDER_STEPS = 3
