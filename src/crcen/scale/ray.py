@@ -77,7 +77,8 @@ def fit_ray(
 
     As `crcen.fit_stream`, but the workers share the batch of each step. They add up their gradients, so there is one
     network, and the key equation holds on the rows of all workers. A worker or machine that dies is replaced; training
-    then continues from the last checkpoint. Connects to the cluster of ``RAY_ADDRESS``, or starts a local one.
+    then continues from the last checkpoint. The result depends on the seed and ``workers``, but not on failures. It
+    connects to the cluster of ``RAY_ADDRESS`` or of ``ray.init``, or starts a local one.
 
     Parameters
     ----------
@@ -109,7 +110,6 @@ def fit_ray(
         If the cluster has no room for workers and readers. Further errors are those of `crcen.fit_stream`.
     TrainingFailed
         If the networks diverge, or training fails more than ``max_failures`` times.
-
     """
     counts = {"workers": workers, "cpus_per_worker": cpus_per_worker, "checkpoint_rows": checkpoint_rows}
     model = stream.streamed_model(weighting, epochs, parameters, **counts, buffer_rows=buffer_rows)
