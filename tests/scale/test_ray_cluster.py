@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from contextlib import ExitStack, nullcontext
+from operator import attrgetter
 from pathlib import Path
 
 import joblib
@@ -93,16 +94,15 @@ def test_three_classes_are_fitted_by_two_workers_of_which_one_runs_out_of_memory
     weights, files, storage = {"none": 1, "event": 5, "high": 2}, sorted(tmp_path.glob("*.parquet")), tmp_path / "kept"
     # A busy machine may let a worker wait longer than the timeout: it is then started again once more.
     kept = grouped(checkpoint_rows=1000, storage=storage, worker_timeout=40, max_failures=10)
-    kept |= {"cpus_per_worker": 1, "features": list(events.feature_names)}
+    kept |= {"cpus_per_worker": 1, "features": list(events.feature_names), "goes_on": attrgetter("labels.n_classes")}
     with one_worker(storage, "starved") as starved:
         model = crcen.fit_ray(files, "kind", weights, workers=2, **settings, **kept)
     assert starved.exists()
     assert checkpoints(storage)[-1]["started_at"] > 0  # it did fail, and nothing that was saved was lost
-    assert model.classes_.tolist() == ["event", "high", "none"]
+    assert (model.n_iter_, model.classes_.tolist()) == (4, ["event", "high", "none"])
     assert model.weighting_.counts.tolist() == np.bincount(np.searchsorted(model.classes_, labels)).tolist()
     q, numbers = model.weighted_proba(frame(X)), np.searchsorted(model.classes_, labels)
-    assert crcen.key_equation(numbers, q, model.weighting_).residual < 1e-10
-    assert model.key_equation_.residual < 1e-10
+    assert max(crcen.key_equation(numbers, q, model.weighting_).residual, model.key_equation_.residual) < 1e-10
     alone = crcen.fit_stream(files, "kind", weights, **settings)
     apart = np.abs(alone.predict_proba(frame(X)) - model.predict_proba(frame(X)))
     assert apart.mean() < 0.03  # batches are others, and Adam has not come to rest

@@ -85,7 +85,7 @@ def fit_ray(
     source : path, folder, pattern, list of paths, or pyarrow Dataset
         Parquet files that every machine can open.
     target, weighting, epochs, sample_weight, features, checkpoint_rows, buffer_rows, skip_bad_files, goes_on
-        As in `crcen.fit_stream`. Each worker calls ``goes_on``, which must therefore give all of them the same answer.
+        As in `crcen.fit_stream`. ``goes_on`` is pickled for the workers and must give all of them the same answer.
     workers, cpus_per_worker : int
         Workers, and CPUs of each. The cluster must have at least one CPU more, for reading.
     use_gpu : bool, default=False
