@@ -2,7 +2,6 @@
 
 import sys
 from importlib import import_module
-from importlib.util import find_spec
 from itertools import accumulate
 from threading import Lock
 from typing import Any
@@ -36,17 +35,17 @@ def import_with_lazy(module: str, *names: str) -> Any:
     lazy = [name for name in (*_RARELY_USED, *names) if name not in own and name not in sys.modules]
     for name in own:
         _remove(name)
-    for name in lazy:
-        parent, _, child = name.rpartition(".")
-        one: Any = LazyModule(name)
-        if name == "scipy.stats":  # scikit-learn imports a function of it by name
-            one.__path__ = getattr(find_spec(name), "submodule_search_locations", [])
-            one.rankdata = lambda *given, **named: stats.rankdata(*given, **named)
-        if parent:
-            setattr(import_module(parent), child, one)  # as an import does
-        if sys.modules.setdefault(name, one) is not one:
-            _remove(name)
     try:
+        for name in lazy:
+            parent, _, child = name.rpartition(".")
+            one: Any = LazyModule(name)
+            if name == "scipy.stats":  # scikit-learn imports a function of it by name
+                one.__path__ = [f"{place}/{child}" for place in import_module(parent).__path__]
+                one.rankdata = lambda *given, **named: stats.rankdata(*given, **named)
+            if parent:
+                setattr(import_module(parent), child, one)  # as an import does
+            if sys.modules.setdefault(name, one) is not one:
+                _remove(name)
         return import_module(module)
     finally:
         for name in reversed(lazy):

@@ -96,7 +96,6 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
     >>> from crcen import Budget, CommitteeClassifier
     >>> X, y = make_classification(300, weights=[0.9], random_state=0)
     >>> clf = CommitteeClassifier(Budget(10), random_state=0).fit(X, y)  # doctest: +SKIP
-    >>> print(clf.leaderboard_[0])  # doctest: +SKIP
     """
 
     weighting: WeightingLike | ThresholdGoal = field(default="balanced", kw_only=False)
@@ -373,14 +372,15 @@ def fit_stacking(
 ) -> Stacking:
     """Weights ≥ 0 and intercepts that minimise the log loss plus ``ridge``·Σ (w − v)².
 
-    The prior v sums to 1: equal weights on few rows; the more the rows show which members are good, the more of it they
-    have. Members with less than ``least_weight`` get none, and the others are weighted again.
+    The prior v sums to 1. It is about equal on few rows; with more rows, members with a lower log loss get a larger
+    share. Members with less than ``least_weight`` get none, and the others are weighted again.
     """
+    if not (is_used := row_weights > 0).all():  # other rows are no evidence
+        logits, target, row_weights = logits[is_used], target[is_used], row_weights[is_used]
     n, n_members, n_classes = logits.shape
     scale = row_weights / row_weights.mean()
     losses = n * np.array([log_loss(logits[:, m], target, scale) for m in range(n_members)])
-    prior = np.exp((losses.min() - losses) / _PRIOR_LOSS)
-    prior /= prior.sum()
+    prior = softmax(-losses[None] / _PRIOR_LOSS)[0]
     is_class = target[:, None] == np.arange(1, n_classes)
     # Log-odds against the first class: one column for two classes.
     odds = np.ascontiguousarray((logits[:, :, 1:] - logits[:, :, :1]).transpose(1, 0, 2).reshape(n_members, -1))

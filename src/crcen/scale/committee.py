@@ -77,7 +77,7 @@ class TreePlan:
 
     def fingerprint(self, source: str) -> str:
         """A text that differs for other settings, or for rows of another fingerprint ``source``."""
-        about = repr((source, self.seed, self.share, SETTING, self.limits))
+        about = repr((source, self.seed, self.share, SETTING, self.limits, self.labels))
         return hashlib.sha256(about.encode()).hexdigest()
 
     def params(self) -> dict[str, object]:

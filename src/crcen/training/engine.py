@@ -339,8 +339,8 @@ def n_parameters(job: TrainingJob, n_inputs: Inputs) -> int:
 
 
 def shared_bytes(n_rows: int, n_features: int, *, on_gpu: bool = False) -> int:
-    """Memory that all stacks share, apart from the rows, of which a GPU has a copy."""
-    return n_rows * (_BYTES_A_ROW + (n_features * _CELL_BYTES if on_gpu else 0)) + _WORK_BYTES
+    """Memory that all stacks share, with the order of every column, apart from the rows, of which a GPU has a copy."""
+    return n_rows * (_BYTES_A_ROW + n_features * (4 + (_CELL_BYTES if on_gpu else 0))) + _WORK_BYTES
 
 
 def stack_bytes(groups: Groups, jobs: Sequence[TrainingJob], n_rows: int, n_inputs: Inputs) -> int:

@@ -27,7 +27,7 @@ from crcen.training.network import Member
 _TREES, _DEPTH, _BORDERS = 400, 6, 32
 # From some number of rows on, and with several classes, slower learning costs more than it gains.
 _SLOW, _FAST, _MANY_ROWS = 0.06, 0.1, 6_000
-_WAIT = 3.0  # over the rate: trees without gain on the held-out rows of a fold after which it ends
+_WAIT = 3.0  # a fold ends after _WAIT / rate trees without gain on its held-out rows
 _LEAF_STEPS = (10, 3)  # for two classes and for more, where each step takes several times as long
 # With a time limit: trees to measure the time by, and the fewest that are worth it.
 _TRIAL = {"trial": 5, "fewest": 60}
@@ -53,8 +53,7 @@ class CatBoostTrees(MemberKind):
         losses = np.mean([own[:grown] for own in held_out], axis=0)
         n_trees = int(np.argmin(losses)) + 1
         logits = [_logits(one, task.X[own], n_trees) for one, (_, own) in zip(found, task.folds, strict=True)]
-        chosen = ((n_trees, rate),)
-        parts = self.refit(task, chosen)
+        parts = self.refit(task, chosen := ((n_trees, rate),))
         line = f"{n_trees} symmetric trees of depth {_DEPTH}: log loss {losses.min():.4g}"
         return FittedMember(self.name, parts, fold_logits(task, logits), (line,), 1, chosen)
 

@@ -181,22 +181,24 @@ def _first_in_time(plans: list[_Plan], run: SearchRun, train: TimedTraining, tas
             own = part_of(task.progress, 0.0, 0.5)
             outcomes = compared.screened(plan.grid, progress=own, keep=_KEPT, sample=run.on_folds(_SAMPLE_FOLDS))
             if plan.borders:
-                own = part_of(task.progress, 0.5, 0.6)
-                outcomes = widened(compared, outcomes, l2=True, epochs=True, progress=own)
+                outcomes = widened(compared, outcomes, l2=True, epochs=True, progress=part_of(task.progress, 0.5, 0.6))
             best = best_few(outcomes, plan.n_settings)
             longer = best[0].setting.recipe.replace(max_epochs=LONGEST_SCHEDULE)
             near = [replace(best[0].setting, recipe=longer.replace(l2=times * longer.l2)) for times in _LEADING_L2]
             leading = replace(plan, grid=near, n_networks=max(plan.n_networks, _LEADING_NETWORKS))
-            train.reserve = plan.n_settings * leading.refit_work(task)
+            train.reserve, own = plan.n_settings * leading.refit_work(task), part_of(task.progress, 0.7, 1.0)
             leads = task.best_loss < np.inf and -best[0].merit < _CLEAR_LEAD * task.best_loss
             if leads and task.effort != "quick" and train.seconds(train.reserve) <= train.clock.left:
-                plan = leading
-                if len(task.X) >= _MANY_ROWS:  # where settings were compared on a sample, and in few epochs
-                    with suppress(OutOfTime):
+                known = {one.setting.recipe for one in outcomes if not one.is_dropped}
+                near = [setting for setting in near if setting.recipe not in known]
+                with suppress(OutOfTime):
+                    if near and len(task.X) >= _MANY_ROWS:  # where settings were compared on a sample
                         outcomes += compared.outcomes(near, halving=False, progress=part_of(task.progress, 0.6, 0.7))
-                        best = best_few(outcomes, plan.n_settings)
+                    train.reserve = 0.0
+                    few = best_few(outcomes, plan.n_settings)
+                    return refit_settings(run, few, leading.n_networks, own, n_on_folds=1)
             train.reserve = 0.0
-            return refit_settings(run, best, plan.n_networks, part_of(task.progress, 0.7, 1.0), n_on_folds=1)
+            return refit_settings(run, best, plan.n_networks, own, n_on_folds=1)
         except OutOfTime:
             continue
     raise OutOfTime
