@@ -113,6 +113,16 @@ def test_the_seed_decides_and_threads_do_not(rows):
     assert np.array_equal(one.decision_function(rows[0]), same.decision_function(rows[0]))
 
 
+def test_networks_on_a_gpu_are_searched_beside_the_others_with_the_same_result(rows, monkeypatch):
+    alone = fitted(rows, members=["networks", "trees"]).decision_function(rows[0])
+    members = "crcen.models.members"
+    monkeypatch.setattr(f"{members}.networks.Networks.runs_on_gpu", lambda self, device: True)
+    assert (fitted(rows, members=["networks", "trees"]).decision_function(rows[0]) == alone).all()
+    monkeypatch.setattr(f"{members}.lightgbm_trees._data", None)  # networks must not wait for trees that fail
+    with pytest.warns(UserWarning, match="trees failed and was left out"):
+        assert fitted(rows, members=["networks", "trees"]).leaderboard_[0].name == "networks"
+
+
 def test_another_classifier_may_sit_in_it_but_not_in_files_and_graphs(rows, tmp_path):
     committee = fitted(rows, members=("trees", LogisticRegression()))
     assert [line.name for line in committee.leaderboard_] == ["trees", "LogisticRegression", "committee"]
@@ -520,11 +530,16 @@ def folds_of(n, k=4, seed=0):
 def test_weights_are_the_optimum_of_a_search_without_gradients(ridge, n_classes):
     logits, target, weights = draw(n=120, n_classes=n_classes)
     found = fit_stacking(logits, target, weights, ridge)
-    prior = np.exp([-len(target) * loss(logits[:, m], target, weights) / 30 for m in range(3)])
+    by_class = np.bincount(target, weights) ** (-0.5 if n_classes == 2 else 0.0)
+
+    def weighted(natural):
+        return len(target) * loss(natural + np.log(by_class), target, weights * by_class[target])
+
+    prior = np.exp([-weighted(logits[:, m]) / 30 for m in range(3)])
 
     def objective(w, intercepts):
         combined = np.einsum("nmk,m->nk", logits, w) + intercepts
-        return len(target) * loss(combined, target, weights) + ridge * np.sum((w - prior / prior.sum()) ** 2)
+        return weighted(combined) + ridge * np.sum((w - prior / prior.sum()) ** 2)
 
     def free(p):  # squares are not negative; one intercept can be fixed
         return objective(p[:3] ** 2, np.append(0.0, p[3:]))

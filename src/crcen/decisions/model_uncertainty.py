@@ -20,7 +20,7 @@ from crcen.theory.rows import Array, Bools, Estimator, Index, Rows, as_numpy, di
 # Networks of a refit: averaging more of them changes little compared with the variation of rows.
 _MOST_MEMBERS = 2
 _SHARE = 0.5  # of the rows, in a refit
-_MOST_COMPARED = 10_000  # rows that refits are compared on: of more rows, a random part
+_MOST_COMPARED = 5_000  # rows that refits are compared on: of more rows, a random part
 # With more pairs of classes each is taken by itself.
 _MOST_PAIRS = 100
 
@@ -34,7 +34,7 @@ def training_error(
     sample_weight: ArrayLike | None = None,
     clusters: ArrayLike | None = None,
     n_fits: int = 8,
-    max_rows: int = 5000,
+    max_rows: int = 3000,
     random_state: int = 0,
 ) -> TrainingError:
     """Estimate the standard error of a fitted model's mean log-odds from refits on random halves of its rows.
@@ -51,7 +51,7 @@ def training_error(
         The weighting at which the equation will be tested, if the model has no ``weighting_``; None is no weighting.
     n_fits : int, default=8
         Refits, at least 3: together they cost about n_fits / 2 fits.
-    max_rows : int, default=5000
+    max_rows : int, default=3000
         Most rows of a refit. If half of the rows are more, the variance is scaled by the number of rows.
     random_state : int, default=0
         Seed of the halves.

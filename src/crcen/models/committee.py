@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -173,33 +174,58 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
     def _search(
         self, kinds: list[MemberKind], task: MemberTask, clock: Clock, progress: Callable[[float], None]
     ) -> list[FittedMember]:
-        """Search every member within its share of the time; one that fails is left out."""
+        """Search every member within its share of the time; one that fails is left out.
+
+        A member on a GPU is searched beside the others, unless time is limited.
+        """
+        # Trees are the fastest of the strong ones; whether networks are ahead of them decides how many there are.
+        order = sorted(kinds, key=lambda kind: {"trees": 0, "networks": 1}.get(kind.name, 2))
         found: dict[str, FittedMember] = {}
-        failure: Exception | None = None
-        order = sorted(kinds, key=lambda kind: kind.name != "trees")  # the fastest of the strong ones
-        for done, kind in enumerate(order):
-            share = kind.time_share / sum(one.time_share for one in order[done:])
+        failed: dict[str, Exception] = {}
+        first_loss: Future[float] = Future()
+
+        def search(done: int, best_loss: Callable[[], float]) -> None:
+            share = order[done].time_share / sum(one.time_share for one in order[done:])
             own = part_of(progress, done / len(kinds), (done + 1) / len(kinds))
-            start = time.perf_counter()
-            best = min((_loss(one, task) for one in found.values()), default=np.inf)
-            now = replace(task, clock=clock.share(share), is_needed=not found, best_loss=best, progress=own)
+            start, name = time.perf_counter(), order[done].name
+            now = replace(task, clock=clock.share(share), is_needed=not found, best_loss=best_loss, progress=own)
             try:
-                fitted = kind.search(now)
-            except OutOfTime:
-                self.notes_.append(f"{kind.name} was left out: no time was left for it")
-                continue
+                fitted = order[done].search(now)
             except MissingExtra:
                 raise  # without torch there is no committee worth the name
             except Exception as error:  # whatever a library raises: the others can do without it
-                failure = error
-                self.notes_.append(f"{kind.name} failed and was left out: {' '.join(str(error).split())}")
-                warnings.warn(self.notes_[-1], UserWarning, stacklevel=5)
+                failed[name] = error
+            else:
+                found[name] = replace(fitted, seconds=time.perf_counter() - start)
+
+        def best_so_far() -> float:
+            return min((_loss(one, task) for one in list(found.values())), default=np.inf)
+
+        beside = [i for i, kind in enumerate(order) if kind.runs_on_gpu(self.device) and i and not clock.is_limited]
+        with ThreadPoolExecutor(1) as pool:
+            waiting = [pool.submit(search, i, first_loss.result) for i in beside]
+            try:
+                for done in range(len(order)):
+                    if done not in beside:
+                        search(done, best_so_far)
+                    if done == 0:
+                        first_loss.set_result(best_so_far())
+            finally:
+                if not first_loss.done():
+                    first_loss.set_result(np.inf)
+            for one in waiting:
+                one.result()
+        for name, error in failed.items():
+            if isinstance(error, OutOfTime):
+                self.notes_.append(f"{name} was left out: no time was left for it")
                 continue
-            found[kind.name] = replace(fitted, seconds=time.perf_counter() - start)
+            self.notes_.append(f"{name} failed and was left out: {' '.join(str(error).split())}")
+            warnings.warn(self.notes_[-1], UserWarning, stacklevel=5)
         if not found:
-            if isinstance(failure, CrcenError):
-                raise failure
-            raise TrainingFailed(f"every member failed; the last error was: {failure}") from failure
+            last = list(failed.values())[-1]
+            if isinstance(last, CrcenError):
+                raise last
+            raise TrainingFailed(f"every member failed; the last error was: {last}") from last
         return [found[kind.name] for kind in kinds if kind.name in found]
 
     def _folds_again(self, rows: fitting.FitRows, groups: ArrayLike | None, seed: int) -> list[Fold]:
@@ -346,6 +372,9 @@ def _with_outputs(parts: Sequence[Member], labels: Labels) -> tuple[Member, ...]
 RIDGES = (1.0, 5.0, 20.0, 80.0)
 # In the prior, a member whose log loss, summed over the rows, is higher by this has 1/e of the weight.
 _PRIOR_LOSS = 30.0
+# Rows of two classes are weighted by the class share to the power of minus this. At 0 the rare class, which decides the
+# costs, has little influence. Of several classes, the weights of a few rows would be too noisy.
+_RARITY = 0.5
 LEAST_WEIGHT = 0.02  # a member with less costs time in every prediction and changes hardly any
 _ROWS_TO_CHOOSE = 20_000  # with more, a sample decides: the strength hardly matters then
 
@@ -370,7 +399,7 @@ def fit_stacking(
     least_weight: float = 0.0,
     start: Stacking | None = None,
 ) -> Stacking:
-    """Weights ≥ 0 and intercepts that minimise the log loss plus ``ridge``·Σ (w − v)².
+    """Weights ≥ 0 and intercepts that minimise a class-weighted log loss plus ``ridge``·Σ (w − v)².
 
     The prior v sums to 1. It is about equal on few rows; with more rows, members with a lower log loss get a larger
     share. Members with less than ``least_weight`` get none, and the others are weighted again.
@@ -378,16 +407,18 @@ def fit_stacking(
     if not (is_used := row_weights > 0).all():  # other rows are no evidence
         logits, target, row_weights = logits[is_used], target[is_used], row_weights[is_used]
     n, n_members, n_classes = logits.shape
-    scale = row_weights / row_weights.mean()
-    losses = n * np.array([log_loss(logits[:, m], target, scale) for m in range(n_members)])
+    by_class = _class_weights(target, row_weights, n_classes)
+    offset, scale = np.log(by_class), row_weights * by_class[target]
+    scale /= scale.mean()
+    losses = n * np.array([log_loss(logits[:, m] + offset, target, scale) for m in range(n_members)])
     prior = softmax(-losses[None] / _PRIOR_LOSS)[0]
-    is_class = target[:, None] == np.arange(1, n_classes)
+    is_class, offset = target[:, None] == np.arange(1, n_classes), offset[1:] - offset[0]
     # Log-odds against the first class: one column for two classes.
     odds = np.ascontiguousarray((logits[:, :, 1:] - logits[:, :, :1]).transpose(1, 0, 2).reshape(n_members, -1))
 
     def objective(parameters: Array) -> tuple[float, Array]:
         away = parameters[:n_members] - prior
-        combined = (parameters[:n_members] @ odds).reshape(n, n_classes - 1) + parameters[n_members:]
+        combined = (parameters[:n_members] @ odds).reshape(n, n_classes - 1) + (parameters[n_members:] + offset)
         top = np.maximum(combined.max(axis=1), 0.0)
         error = np.exp(combined - top[:, None])
         total = error.sum(axis=1) + np.exp(-top)
@@ -415,6 +446,13 @@ def fit_stacking(
     return Stacking(found[:n_members], intercepts - intercepts.mean())
 
 
+def _class_weights(target: Index, row_weights: Array, n_classes: int) -> Array:
+    if n_classes > 2:
+        return np.ones(n_classes)
+    counts = np.bincount(target, row_weights, n_classes)
+    return np.maximum(counts, 1e-12 * counts.sum()) ** -_RARITY
+
+
 def choose_ridge(logits: Array, target: Index, row_weights: Array, held_out: Sequence[Index], seed: int = 0) -> float:
     """The strength whose weights, fitted on the other folds, predict each fold best."""
     known = _known(logits, held_out)
@@ -427,8 +465,10 @@ def choose_ridge(logits: Array, target: Index, row_weights: Array, held_out: Seq
     losses = []
     for ridge in RIDGES:
         crossed = cross_fitted_logits(logits, target, row_weights, held_out, ridge, known)
-        seen = np.isfinite(crossed).all(axis=1)
-        losses.append(log_loss(crossed[seen], target[seen], row_weights[seen]) if seen.any() else np.inf)
+        seen = np.isfinite(crossed).all(axis=1) & (row_weights > 0)
+        by_class = _class_weights(target[seen], row_weights[seen], logits.shape[2])
+        sizes = row_weights[seen] * by_class[target[seen]]
+        losses.append(log_loss(crossed[seen] + np.log(by_class), target[seen], sizes) if seen.any() else np.inf)
     return RIDGES[int(np.argmin(losses))]
 
 

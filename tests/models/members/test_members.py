@@ -110,7 +110,7 @@ def test_networks_are_compared_on_the_first_folds_and_predict_all(n_classes, com
     monkeypatch.setattr(SearchRun, "outcomes", watched)
     monkeypatch.setattr(networks, "_COMPARED_ROWS", compared)
     monkeypatch.setattr(networks, "N_NETWORKS", 1)
-    task = network_task(n_classes, effort="quick", best_loss=0.0)
+    task = network_task(n_classes, effort="quick", best_loss=lambda: 0.0)
     found = MEMBERS["networks"].search(task)
     assert used == [n_folds]
     for own, held_out in task.folds:  # networks of the other folds' rows alone give the same logits
@@ -126,7 +126,7 @@ def test_networks_are_compared_on_the_first_folds_and_predict_all(n_classes, com
     [(9.0, "standard", 5), (0.0, "standard", 2), (9.0, "quick", 1), (np.inf, "standard", 2), (np.inf, "quick", 1)],
 )
 def test_a_member_of_networks_far_ahead_has_more_of_them(best_loss, effort, n_networks):
-    found = MEMBERS["networks"].search(network_task(best_loss=best_loss, effort=effort))
+    found = MEMBERS["networks"].search(network_task(best_loss=lambda: best_loss, effort=effort))
     assert [len(group) for group in found.parts] == [n_networks]
 
 

@@ -218,10 +218,10 @@ class _Outcome:
 
 class _Trial:
     def __init__(
-        self, setting: TreeSetting, folds: Sequence[tuple[Dataset, Dataset]], n_classes: int, seed: int
+        self, setting: TreeSetting, folds: Sequence[tuple[Dataset, Dataset]], n_classes: int, seed: int, threads: int
     ) -> None:
         self.setting = setting
-        self.boosters = [_Booster(*fold, setting, n_classes, seed + 1 + i) for i, fold in enumerate(folds)]
+        self.boosters = [_Booster(*fold, setting, n_classes, seed + 1 + i, threads) for i, fold in enumerate(folds)]
 
     @property
     def losses(self) -> Array:
@@ -273,7 +273,8 @@ def _search(task: MemberTask, data: Dataset, kind: LightGBMTrees) -> tuple[list[
 
 def _trials(task: MemberTask, data: Dataset, settings: Sequence[TreeSetting], folds: Folds) -> list[_Trial]:
     parts = [tuple(data.subset(np.sort(rows)).construct() for rows in fold) for fold in folds]
-    return [_Trial(setting, parts, task.n_classes, task.seed) for setting in settings]
+    threads = max(1, task.threads // (len(settings) * len(folds))) if task.X.size >= _MANY_CELLS else 1
+    return [_Trial(setting, parts, task.n_classes, task.seed, threads) for setting in settings]
 
 
 def _race(task: MemberTask, trials: list[_Trial], rounds: Sequence[tuple[int, float]]) -> list[_Trial]:
@@ -289,7 +290,8 @@ def _race(task: MemberTask, trials: list[_Trial], rounds: Sequence[tuple[int, fl
                 break
             if task.clock.is_limited and not _is_affordable(task, growing, check):
                 return sorted((trial for trial in trials if trial.is_begun), key=lambda trial: trial.loss)
-            work = [booster for trial in growing for booster in trial.boosters]
+            largest_first = sorted(growing, key=lambda trial: -trial.setting.leaves)  # so that no thread ends late
+            work = [booster for trial in largest_first for booster in trial.boosters]
             parallel_map(task.threads, partial(_Booster.grow, n_trees=check), work, _be_quiet)
             done += [trial for trial in growing if trial.is_done]
         task.progress(0.8 * (number + 1) / (len(rounds) + 1))

@@ -40,7 +40,8 @@ class MemberTask:
     effort: str = "standard"  # one of `EFFORTS`
     clock: Clock = field(default_factory=lambda: Clock(None))  # time for search and final fit
     is_needed: bool = True  # a member that is not needed raises `OutOfTime` instead of exceeding the time
-    best_loss: float = np.inf  # lowest log loss out of fold of the members before; infinite if there is none
+    # Lowest log loss out of fold of the members before, waiting for them; infinite if there is none.
+    best_loss: Callable[[], float] = lambda: np.inf
     progress: Callable[[float], None] = lambda share: None  # called with the share of the work done
     y: NDArray[np.generic] = field(default_factory=lambda: np.empty(0))  # labels
     classes: Sequence[object] = ()  # in the order of their numbers
@@ -79,6 +80,10 @@ class MemberKind:
     def is_installed(self) -> bool:
         """Whether its package is there."""
         return self.package is None or find_spec(self.package) is not None
+
+    def runs_on_gpu(self, device: str) -> bool:
+        """Whether its search leaves the processors to other members."""
+        return False
 
     def search(self, task: MemberTask) -> FittedMember:
         """Choose settings on the folds and fit them on all rows."""

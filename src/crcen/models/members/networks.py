@@ -23,14 +23,15 @@ from crcen.models.search.run import (
     refit_settings,
     widened,
 )
-from crcen.training.engines import trainer_on
+from crcen.training.engines import need_torch, trainer_on
 from crcen.training.jobs import Status, TrainingJob, TrainingResult
 from crcen.training.network import Member, NetworkGroup
 from crcen.training.recipe import Inputs, Recipe
 
 # Settings kept, and networks of each on all rows; more of them do not make a better committee, nor do longer schedules
-# from some number of rows of two classes on (`python -m bench.choices.committee_constants`).
-N_SETTINGS, N_NETWORKS = 1, 2
+# from some number of rows of two classes on (`python -m bench.choices.committee_constants`). On very many rows one
+# network is enough: their differences are small then.
+N_SETTINGS, N_NETWORKS, _VERY_MANY_ROWS = 1, 2, 60_000
 _MANY_ROWS, _ENOUGH_EPOCHS = 6_000, 6
 # If the log loss of networks is below this share of that of every member fitted before, a longer schedule is tried with
 # these multiples of the penalty, and each setting has more networks.
@@ -76,6 +77,13 @@ class Networks(MemberKind):
     name = "networks"
     efforts = EFFORTS
     time_share = 0.5
+
+    def runs_on_gpu(self, device: str) -> bool:
+        """Whether networks train on a GPU."""
+        need_torch()
+        from crcen.training.device import find_device
+
+        return find_device(device).type == "cuda"
 
     def search(self, task: MemberTask) -> FittedMember:
         """Search the grid, refit the best settings."""
@@ -142,7 +150,8 @@ def _plans(task: MemberTask) -> list[_Plan]:
     smallest = _Plan(grid[len(grid) // 4 :][:1], 1, 1, borders=False)
     if task.effort == "quick":
         return [smallest]
-    standard = [_Plan(grid, N_SETTINGS, N_NETWORKS, borders=True), _Plan(grid[2:6], 1, 2, borders=False), smallest]
+    n_networks = N_NETWORKS if len(task.X) < _VERY_MANY_ROWS else 1
+    standard = [_Plan(grid, N_SETTINGS, n_networks, borders=True), _Plan(grid[2:6], 1, 2, borders=False), smallest]
     if task.searches_wider:
         wider = settings(CRCENClassifierCV(None, encoding=inputs, hidden=_WIDER))
         return [_Plan([*grid, *wider], _MORE_SETTINGS, _MORE_NETWORKS, borders=True), *standard]
@@ -187,7 +196,7 @@ def _first_in_time(plans: list[_Plan], run: SearchRun, train: TimedTraining, tas
             near = [replace(best[0].setting, recipe=longer.replace(l2=times * longer.l2)) for times in _LEADING_L2]
             leading = replace(plan, grid=near, n_networks=max(plan.n_networks, _LEADING_NETWORKS))
             train.reserve, own = plan.n_settings * leading.refit_work(task), part_of(task.progress, 0.7, 1.0)
-            leads = task.best_loss < np.inf and -best[0].merit < _CLEAR_LEAD * task.best_loss
+            leads = -best[0].merit < _CLEAR_LEAD * task.best_loss() < np.inf
             if leads and task.effort != "quick" and train.seconds(train.reserve) <= train.clock.left:
                 known = {one.setting.recipe for one in outcomes if not one.is_dropped}
                 near = [setting for setting in near if setting.recipe not in known]
