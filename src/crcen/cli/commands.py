@@ -209,7 +209,7 @@ add_command(
         "time": option(str, "Validate on rows that are later by this column."),
         "learner": option(str, "Kind of model: committee (default), networks, trees, forest or another member."),
         "time_limit": option(float, "Seconds; steps that cannot finish are not started."),
-        "effort": option(choice("quick", "standard", "best"), "quick: one network; best: more settings and folds."),
+        "effort": option(choice("quick", "standard", "best"), "quick: one network; best: several searches, averaged."),
         "quick": option(bool, "The same as --effort quick."),
         "no_fingerprint": option(bool, "Store no hashes of training rows in the model."),
         "details": option(bool, "Print columns, learner, price and every metric too."),

@@ -377,7 +377,7 @@ def fit_table(
     learner : {"committee", "networks", "trees", "forest", ...}, optional
         What is searched: by default a `CommitteeClassifier`, or one of its members alone.
     effort : {"quick", "standard", "best"}, default="standard"
-        ``"quick"``: one network without a search. ``"best"``: more settings, several seeds and repeated folds.
+        ``"quick"``: one network without a search. ``"best"``: several searches, averaged.
     time_limit : float, optional
         Seconds for the whole fit. Steps that would not finish in time are not started.
     estimator : CRCENClassifierCV or CommitteeClassifier, optional

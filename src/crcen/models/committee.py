@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import joblib
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 else:  # predicting needs neither
     fitting, registry = LazyModule("crcen.models.fitting"), LazyModule("crcen.models.members.registry")
 
-# Fits of every member with the most effort, each with a seed and folds of its own: without and with a time limit.
+# Searches of every member with the most effort, each with a seed and folds of its own: without and with a time limit.
 _REPEATS, _REPEATS_IN_TIME = 4, 12
 
 
@@ -63,8 +64,8 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         be natural: wrap a classifier that was weighted or resampled in `PosteriorCorrection`. ``None`` is all that are
         installed: CatBoost up to 60,000 rows, the forest up to 10,000, random trees only with the effort ``"best"``.
     effort : {"quick", "standard", "best"}, default="standard"
-        ``"quick"``: one setting per member without a search, by default networks alone. ``"best"``: several seeds and
-        repeated folds, as far as ``time_limit`` allows, and on few rows more settings.
+        ``"quick"``: one setting per member without a search, by default networks alone. ``"best"``: several searches
+        with seeds and folds of their own, averaged, as many as ``time_limit`` allows.
     cv : int, splitter or iterable, default=4
         As in scikit-learn; an int is stratified folds, shuffled by ``random_state``.
     time_limit : float, default=None
@@ -246,20 +247,22 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         again: Iterable[list[Fold]],
         clock: Clock,
     ) -> list[FittedMember]:
-        """Average members over further seeds and folds, as far as there is time."""
-        by_name, n_done = {kind.name: kind for kind in kinds}, {one.name: 1 for one in found}
-        members = {one.name: one for one in found}
-        seconds = {one.name: 0.7 * one.seconds for one in found}  # a search takes longer than its settings alone
+        """Average members over searches with further seeds and folds, as far as there is time."""
+        by_name, members = {kind.name: kind for kind in kinds}, {one.name: one for one in found}
+        losses, seconds = {one.name: _loss(one, task) for one in found}, {one.name: one.seconds for one in found}
         for number, folds in enumerate(again, 1):
+            # Seeds of members are this one plus small numbers.
+            own = replace(task, folds=folds, seed=task.seed + 1000 * number)
+            own = replace(own, search_rows=replace(task.search_rows, folds=folds))
             for name, one in list(members.items()):
                 if isinstance(by_name[name], registry.External) or 1.2 * seconds[name] > clock.left:
                     continue
                 start = time.perf_counter()
-                parts, logits = by_name[name].repeat(replace(task, folds=folds, seed=task.seed + number), one.chosen)
+                others = min((loss for other, loss in losses.items() if other != name), default=np.inf)
+                fitted = by_name[name].search(replace(own, best_loss=partial(float, others)))
                 seconds[name] = time.perf_counter() - start
-                n_done[name] += 1
-                mean = one.logits + (logits - one.logits) / n_done[name]
-                parts, spent = (*one.parts, *parts), one.seconds + seconds[name]
+                parts, spent = (*one.parts, *fitted.parts), one.seconds + seconds[name]
+                mean = one.logits + (fitted.logits - one.logits) * len(fitted.parts) / len(parts)
                 members[name] = replace(one, parts=parts, logits=mean, seconds=spent)
         return list(members.values())
 

@@ -78,18 +78,12 @@ SETTINGS = (
 )
 # On many rows: the larger ones and a still larger one.
 LARGE_SETTINGS = (*(one for one in SETTINGS if one.leaves >= 16), TreeSetting(128, 20, 5.0, 0.5))
-# With the most effort: slower learning, more trees.
-SLOW_SETTINGS = tuple(
-    TreeSetting(*one, rate=0.03)
-    for one in ((31, 20, 1.0, 0.5), (8, 10, 1.0, 0.5), (16, 20, 5.0, 0.3), (64, 10, 1.0, 0.5), (4, 5, 0.0, 0.7))
-)
 # Random thresholds need no search: a few larger trees are averaged for errors unlike those of the settings above.
 RANDOM_SETTINGS = tuple(replace(SETTINGS[i], is_random=True) for i in (0, 3, 5))
 N_BEST = 3
 # Trees after which settings are compared, and the share of settings that continues.
 _ROUNDS = ((15, 0.34), (60, 0.22), (200, 0.2), (400, 0.0))
 _MULTICLASS_ROUNDS = ((30, 0.5), (80, 0.34), (200, 0.22), (400, 0.0))  # with more classes the first trees say less
-_SLOW_ROUNDS = ((60, 0.7), (150, 0.6), (400, 0.4), (1000, 0.0))
 _SAMPLE_ROUNDS = ((20, 0.5), (50, 0.5), (100, 0.0))
 _LARGE_ROUNDS, _LARGE_BEST = ((100, 1.0), (400, 0.0)), 2
 # A sample has this many rows, and at least this many rows of the rarest class; so many folds have one.
@@ -114,7 +108,6 @@ class LightGBMTrees(MemberKind):
     package, extra = "lightgbm", "train"
     settings: tuple[TreeSetting, ...] = SETTINGS
     large_settings: tuple[TreeSetting, ...] = LARGE_SETTINGS
-    slow_settings: tuple[TreeSetting, ...] = SLOW_SETTINGS
 
     def search(self, task: MemberTask) -> FittedMember:
         """Search the settings in rounds, average the best few."""
@@ -139,7 +132,6 @@ class RandomTrees(LightGBMTrees):
     max_rows = 60_000
     time_share = 0.1
     settings = large_settings = RANDOM_SETTINGS
-    slow_settings = ()
 
 
 def _fit(task: MemberTask, data: Dataset, chosen: Sequence[tuple[TreeSetting, int]]) -> tuple[Member, ...]:
@@ -258,8 +250,6 @@ def _search(task: MemberTask, data: Dataset, kind: LightGBMTrees) -> tuple[list[
     n_best, n_tried = N_BEST, 0
     if task.effort == "quick":
         settings, n_best = settings[:1], 1
-    elif task.searches_wider and kind.slow_settings:
-        settings, rounds, n_best = (*settings, *kind.slow_settings), _SLOW_ROUNDS, 2 * N_BEST
     if task.effort != "quick" and (sample := _sampled(task)) is not None:
         settings = kind.large_settings
         done = _race(task, _trials(task, data, settings, sample), _SAMPLE_ROUNDS)

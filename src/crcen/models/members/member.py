@@ -20,7 +20,6 @@ Work = TypeVar("Work")
 Found = TypeVar("Found")
 
 _PRUDENCE = 0.7  # share of the time to plan with
-_FEW_ROWS = 6_000  # with the most effort, more settings make better members up to this number of rows
 MOST_COLUMNS = 2_000  # that a boosted tree chooses from, at random: its time grows with columns times leaves
 EFFORTS = ("quick", "standard", "best")
 
@@ -46,11 +45,6 @@ class MemberTask:
     y: NDArray[np.generic] = field(default_factory=lambda: np.empty(0))  # labels
     classes: Sequence[object] = ()  # in the order of their numbers
     search_rows: Any = None  # `FitRows`, as the search of networks takes them
-
-    @property
-    def searches_wider(self) -> bool:
-        """Whether members try more settings than usual."""
-        return self.effort == "best" and len(self.X) <= _FEW_ROWS
 
 
 @dataclass(frozen=True, eq=False)

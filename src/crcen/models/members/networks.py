@@ -41,8 +41,6 @@ _LEADING_NETWORKS, _CLEAR_LEAD, _LEADING_L2 = 5, 0.95, (1.0, 0.1, 10.0)
 _SAMPLE_FOLDS, _KEPT = 2, 1 / 4
 # Settings are compared on the first folds that hold out so many rows of every class.
 _COMPARED_ROWS = 400
-# With the most effort: hidden units beside those of the grid, settings kept, and networks of each.
-_WIDER, _MORE_SETTINGS, _MORE_NETWORKS = [(128,), (128, 64)], 3, 3
 # With a time limit: rows to measure the time on, and the share of the time to plan with.
 _TRIAL_ROWS, _PRUDENCE = 4_000, 0.7
 
@@ -135,15 +133,9 @@ def _group(results: Sequence[TrainingResult]) -> NetworkGroup:
 def _plans(task: MemberTask) -> list[_Plan]:
     """Plans from the one that the effort asks for to the smallest."""
     inputs = Inputs(missing="indicator" if np.isnan(task.X).any() else "error")
-
-    def settings(search: CRCENClassifierCV) -> list[Setting]:
-        found = search.grid(len(task.X))
-        if task.X.shape[1] <= MOST_COLUMNS:
-            return found
-        # Encodings with several inputs for each column have too many weights.
-        return [setting for setting in found if setting.recipe.encoding == "standard"]
-
-    grid = settings(CRCENClassifierCV(None, encoding=inputs))
+    grid = CRCENClassifierCV(None, encoding=inputs).grid(len(task.X))
+    if task.X.shape[1] > MOST_COLUMNS:  # encodings with several inputs for each column have too many weights
+        grid = [setting for setting in grid if setting.recipe.encoding == "standard"]
     if len(task.X) >= _MANY_ROWS and task.n_classes == 2:
         most = min(grid[0].recipe.max_epochs or _ENOUGH_EPOCHS, _ENOUGH_EPOCHS)
         grid = [replace(one, recipe=one.recipe.replace(max_epochs=most)) for one in grid]
@@ -151,11 +143,7 @@ def _plans(task: MemberTask) -> list[_Plan]:
     if task.effort == "quick":
         return [smallest]
     n_networks = N_NETWORKS if len(task.X) < _VERY_MANY_ROWS else 1
-    standard = [_Plan(grid, N_SETTINGS, n_networks, borders=True), _Plan(grid[2:6], 1, 2, borders=False), smallest]
-    if task.searches_wider:
-        wider = settings(CRCENClassifierCV(None, encoding=inputs, hidden=_WIDER))
-        return [_Plan([*grid, *wider], _MORE_SETTINGS, _MORE_NETWORKS, borders=True), *standard]
-    return standard
+    return [_Plan(grid, N_SETTINGS, n_networks, borders=True), _Plan(grid[2:6], 1, 2, borders=False), smallest]
 
 
 def _n_compared(task: MemberTask) -> int:
