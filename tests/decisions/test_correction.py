@@ -425,10 +425,13 @@ def test_bad_rows(few):
         (plain, (X, y, (y == 0).astype(float)), "every row of class 1 has sample_weight 0"),
         (split, (X, y), "by 999 cannot split"),
         (PosteriorCorrection(Homemade()), (X, y, ones), "takes no sample_weight"),
-        (plain, (np.full_like(X, np.nan), y), "NaN"),
+        (plain, (X, None), "a label for each row of X"),
+        (plain, (X, y[1:]), "a label for each row of X"),
     ):
-        with pytest.raises(ValueError, match=sentence):
+        with pytest.raises(InvalidInput if len(rows) == 2 else ValueError, match=sentence):
             model.fit(*rows)
+    with pytest.raises(ValueError, match="NaN"):
+        plain.fit(np.full_like(X, np.nan), y)
 
 
 LIGHT = [

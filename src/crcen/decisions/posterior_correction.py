@@ -82,8 +82,11 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         with transactional_fit(self):
             if groups is not None and self.method == "shift":
                 raise InvalidParameter("groups must go with a method that has folds: got method='shift'.")
-            X, y, sample_weight, groups = indexable(*map(as_numpy, (X, y, sample_weight, groups)))
-            labels = check_y(y, estimator=self)
+            try:
+                X, y, sample_weight, groups = indexable(*map(as_numpy, (X, y, sample_weight, groups)))
+                labels = check_y(y, estimator=self)
+            except (TypeError, ValueError) as error:
+                raise InvalidInput(f"y must hold a label for each row of X, other arrays a value: {error}") from error
             self.classes_ = check_classes(labels)
             weights = check_weights(sample_weight, labels[:, None])
             given = None if sample_weight is None else weights
