@@ -120,6 +120,12 @@ def test_nothing_is_written_over_what_is_read(refusal, folder, tmp_path):
         (["monitor", model, test, "--state", page, "--page", page], "--state and --page"),
     ):
         assert f"{both} must be two files: got {page} twice" in refusal(*arguments)
+    for arguments in (
+        ["report", model, test, "--out", tmp_path / "page.json"],
+        ["monitor", model, test, "--page", tmp_path / "page.json"],
+        ["demo", "--out", tmp_path / "page.json"],
+    ):
+        assert f"{arguments[-2]} must be an HTML page: got {arguments[-1]}." in refusal(*arguments)
     for name, content in before.items():
         assert (tmp_path / name).read_bytes() == content
 

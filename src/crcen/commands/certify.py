@@ -371,7 +371,8 @@ def certify(
         How the table is read.
     """
     declared = declaration_of_model(declaration, model, clusters)
-    outputs = inputs.check_outputs({"out": out, "json_out": json_out}, declaration, model, data, sign)
+    files = {"out": out, "json_out": json_out}
+    outputs = inputs.check_outputs(files, declaration, model, data, sign, pages=("out",))
     key = None if sign is None else _private_key(sign)
     named = {name: declared.content[name] for name in ("target", "groups")}
     judging = Judging.of(model, data, read, needs_target=True, **named, roles={"clusters": declared.clusters})

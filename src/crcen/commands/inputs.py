@@ -68,12 +68,21 @@ def check(name: str, value: object, is_right: object, allowed: str, *others: str
     require(is_right, f"{name} must {allowed}: got {got}.", name, *others)
 
 
-def check_outputs(outputs: Mapping[str, str | Path | None], *read: object) -> list[Path]:
-    """Check by `check_writable` files to be written, by parameter; no two of them may be one file."""
+def check_outputs(
+    outputs: Mapping[str, str | Path | None], *read: object, pages: tuple[str, ...] = ("page", "report")
+) -> list[Path]:
+    """Check by `check_writable` files to be written, by parameter; no two of them may be one file.
+
+    An HTML page, one of ``pages``, may not be named like a JSON file, nor ``json_out`` like a page.
+    """
     found: dict[str, str] = {}
     places = [(name, path) for name, path in outputs.items() if path is not None]
     for name, path in places:
         check_writable(path, *read)
+        kind, other = ("a JSON file", ".html") if name == "json_out" else ("an HTML page", ".json")
+        is_other = name in (*pages, "json_out") and Path(path).suffix.lower() == other
+        instead = "; json_out= is the JSON file" if "json_out" in outputs and name in pages else ""
+        require(not is_other, f"{name} must be {kind}: got {path}{instead}.", name, "json_out")
         first = found.setdefault(realpath(path), name)
         require(first == name, f"{first}= and {name}= must be two files: got {path} twice.", first, name)
     return [Path(path) for _, path in places]
