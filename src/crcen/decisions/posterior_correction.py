@@ -248,7 +248,8 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         n_classes = len(self.classes_)
         q, shift = np.full((len(y), n_classes), np.nan), np.zeros((len(y), n_classes))
         for train_rows, held_out in split_rows(self.cv, X, y, groups):
-            own, related = (None if one is None else one[train_rows] for one in (weights, groups))
+            own = None if weights is None else weights[train_rows]
+            related = None if groups is None else groups[train_rows]
             fitted, factors, _ = self._fit_one(take_rows(X, train_rows), y[train_rows], own, related)
             q[held_out] = check_columns(fitted.predict_proba(take_rows(X, held_out)))
             shift[held_out] = np.log(factors)
