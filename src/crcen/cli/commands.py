@@ -96,10 +96,7 @@ def _serve(
     if token is not None and token_file is not None and "CRCEN_TOKEN" not in os.environ:
         raise typer.BadParameter("--token and --token-file both state the token: give one of them.")
     if token_file is not None:
-        try:
-            token = read_bytes(token_file).decode().strip()
-        except UnicodeDecodeError:
-            raise typer.BadParameter(f"--token-file must hold text: got {token_file}.") from None
+        token = read_bytes(token_file).decode(errors="replace").strip()
     if settings["log"] is not None and settings["log"].is_file():  # to which decisions are added
         check_writable(settings["log"], *models, token_file)
     settings |= {"audit": settings["audit"] or 0.0, "token": token or None}

@@ -567,8 +567,7 @@ def generate_key(out: str | Path) -> KeyPair:
     private, public = Path(out), Path(f"{out}.pub")
     for path in (private, public):
         check_writable(path)
-        if path.exists():
-            raise InvalidInput(f"{path} exists, and a key is never overwritten: choose another name.")
+        require_input(not path.exists(), f"{path} exists, and a key is never overwritten: choose another name.")
     key = ed25519.Ed25519PrivateKey.generate()
     pem = serialization.Encoding.PEM
     secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())

@@ -105,12 +105,11 @@ def check_column(
     name: str, columns: tuple[str, ...], what: str, where: str, error: type[CrcenError] = InvalidParameter
 ) -> str:
     """A column's name, if it is there; else an error that guesses what was meant."""
-    if name in columns:
-        return name
     close = closest(name, columns)
     meant = f"did you mean {close}?" if close else f"it has {_listed(columns)}."
-    named = what if what.isidentifier() else ()
-    raise error(f"{what} must be a column of {where}: got {name!r}; {meant}", parameter=named)
+    named = [what] if what.isidentifier() else []
+    require(name in columns, f"{what} must be a column of {where}: got {name!r}; {meant}", *named, error=error)
+    return name
 
 
 def role_columns(source: Source, target: str | None, named: Mapping[str, str | None]) -> dict[str, str]:
