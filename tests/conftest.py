@@ -40,7 +40,7 @@ def rare_rows():
 @pytest.fixture
 def crcen_command(monkeypatch, capsys, tmp_path):
     """Run the entry point with these arguments → exit code, standard output, standard error."""
-    from crcen import cli
+    from crcen import CrcenError, InvalidParameter, cli
 
     monkeypatch.delenv("CRCEN_DATA_HOME", raising=False)
     monkeypatch.setenv("CRCEN_CACHE", str(tmp_path / "cache"))
@@ -52,6 +52,8 @@ def crcen_command(monkeypatch, capsys, tmp_path):
             cli.main()
         printed = capsys.readouterr()
         assert "Traceback" not in printed.err + printed.out
+        if isinstance(caught.value.__context__, CrcenError):  # a wrong option is usage
+            assert caught.value.code == 1 + isinstance(caught.value.__context__, InvalidParameter)
         return caught.value.code or 0, printed.out, printed.err
 
     return run

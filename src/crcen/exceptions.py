@@ -25,7 +25,7 @@ __all__ = [
 
 
 class CrcenError(Exception):
-    """Base of all errors; the command line prints these in one line and exits with 1.
+    """Base of all errors; the command line prints these in one line and exits with 1, or 2 if an option is wrong.
 
     Parameters
     ----------

@@ -1,8 +1,10 @@
 """Atomic writes and locks; values for JSON, installed versions, and text for terminals."""
 
+import copy
 import errno
 import json
 import os
+import pickle
 import signal
 import socket
 import stat
@@ -19,6 +21,7 @@ import crcen
 from crcen._support import files
 from crcen._support.extras import installed_version, installed_versions, need
 from crcen._support.files import atomic_file, check_writable, exclusive_lock, is_device, write_atomic
+from crcen._support.lazy import LazyModule
 from crcen._support.text import json_value, printable
 from crcen.exceptions import DataUnavailable, MissingExtra
 
@@ -338,3 +341,9 @@ def test_what_is_installed_and_cannot_be_imported_is_not_called_missing(tmp_path
 def test_a_terminal_gets_nothing_to_obey():
     assert printable("plain täxt €") == "plain täxt €"
     assert printable("a\x1b[2Jb\x9bc\u202ed\x7f\ttab\nline") == "a?[2Jb?c?d? tab line"
+
+
+def test_a_lazy_module_can_be_pickled_before_and_after_its_use():
+    module = LazyModule("decimal")
+    for _ in range(2):
+        assert pickle.loads(pickle.dumps(module)).Decimal is copy.deepcopy(module).Decimal is module.Decimal

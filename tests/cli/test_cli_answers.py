@@ -83,7 +83,7 @@ def test_choices_reach_the_run(crcen_command, tmp_path, monkeypatch):
     options = ["--quick", "--out", tmp_path, "--data-home", tmp_path, "--selection", "per_split", "--scoring", "f1"]
     options += ["--engine", "ray", "--methods", "crcen,mlp", "--reading", "2019"]
     code, _, err = crcen_command("reproduce", "figure1", *options)
-    assert (code, err) == (1, "crcen: enough seen.\n")
+    assert (code, err) == (2, "crcen: enough seen.\n")
     choices = {"selection": "per_split", "scoring": "f1", "engine": "ray", "methods": "crcen,mlp", "reading": "2019"}
     places = {"out": tmp_path, "data_home": tmp_path, "config": None}
     assert given == {"artefact": "figure1", "quick": True, **places, **choices}

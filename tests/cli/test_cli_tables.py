@@ -120,6 +120,12 @@ def test_nothing_is_written_over_what_is_read(refusal, folder, tmp_path):
         (["monitor", model, test, "--state", page, "--page", page], "--state and --page"),
     ):
         assert f"{both} must be two files: got {page} twice" in refusal(*arguments)
+    for arguments in (
+        ["report", model, test, "--out", tmp_path / "page.json"],
+        ["monitor", model, test, "--page", tmp_path / "page.json"],
+        ["demo", "--out", tmp_path / "page.json"],
+    ):
+        assert f"{arguments[-2]} must be an HTML page: got {arguments[-1]}." in refusal(*arguments)
     for name, content in before.items():
         assert (tmp_path / name).read_bytes() == content
 
@@ -187,14 +193,15 @@ def test_the_riskiest_rows_by_either_name(answer, predict, tmp_path, name):
         (("--top", "many"), 2, "such as 200, 20/day, 100/week or 5/1000"),
         (("--confidence", 0.9), 2, "--confidence must go with --recall"),
         (("--review", "2"), 2, "--review must be two prices"),
-        (("--top", 0), 1, "--capacity must be a whole number of at least 1"),
-        (("--top", "3/day"), 1, "needs --time"),
-        (("--recall", 90), 1, "--recall must be a share above 0 and at most 1, got 90: did you mean 0.9"),
-        (("--recall", 0.9, "--confidence", 0.95), 1, "name their file with --held-out"),
-        (("--review", "30,2"), 1, "low of --review must be below"),
-        (("--alarm-cost", 3), 1, "--alarm-cost must go with --cost-column"),
-        (("--review", "2,30", "--cost-column", "x"), 1, "--review and --cost-column both decide which rows are alarms"),
-        (("--prevalence", 2), 1, "--prevalence must be a share"),
+        (("--top", 0), 2, "--capacity must be a whole number of at least 1"),
+        (("--top", "3/day"), 2, "needs --time"),
+        (("--recall", 90), 2, "--recall must be a share above 0 and at most 1, got 90: did you mean 0.9"),
+        (("--recall", 0.9, "--confidence", 0.95), 2, "name their file with --held-out"),
+        (("--review", "30,2"), 2, "low of --review must be below"),
+        (("--alarm-cost", 3), 2, "--alarm-cost must go with --cost-column"),
+        (("--review", "2,30", "--cost-column", "x"), 2, "--review and --cost-column both decide which rows are alarms"),
+        (("--prevalence", 2), 2, "--prevalence must be a share"),
+        (("--cost-column", "x", "--alarm-cost", -3), 2, "--alarm-cost must be a finite number above 0"),
     ],
 )
 def test_refusals_speak_of_options(refusal, predict, options, code, sentence):
@@ -291,11 +298,14 @@ def test_fit_then_predict(answer, printed, places):
 @pytest.mark.parametrize(
     ("options", "code", "sentence"),
     [
-        (("--weighting", "fine=1"), 1, "every value of state needs a weight: 3, worn out have none"),
-        (("--weighting", "fien=1"), 1, "values of state, 3, fine, worn out: got 'fien'"),
+        (("--weighting", "fine=1"), 2, "every value of state needs a weight: 3, worn out have none"),
+        (("--weighting", "fien=1"), 2, "values of state, 3, fine, worn out: got 'fien'"),
         (("--weighting", "much"), 2, "--weighting must be balanced, none, or"),
         (("--weighting", "none", "--budget", 3), 2, "both state the price"),
         (("--costs", "nothing.csv"), 1, "nothing.csv is not there"),
+        (("--learner", "xyz"), 2, "--learner must be one of committee"),
+        (("--drop", "nothing"), 2, "--drop names columns that are not there"),
+        (("--target", "nothing"), 2, "the target must be a column of"),
         (("--target", "b"), 1, "must have at most 50 different values: got 300 ("),
     ],
 )

@@ -103,6 +103,8 @@ def test_certify_refuses_other_models_rows_and_training_rows(declared, files, mo
     before = sorted(path.name for path in declared.parent.iterdir())
     with pytest.raises(crcen.InvalidInput, match="is not the declared model"):
         certified(declared, files, files / "rows.csv")
+    with pytest.raises(crcen.InvalidParameter, match=r"an HTML page: got c\.json; json_out="):
+        certified(declared, files, model_file, out="c.json")
 
     def refused(frame, why, path=declared):
         with pytest.raises(crcen.InvalidInput, match=why):

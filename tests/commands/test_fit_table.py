@@ -401,7 +401,7 @@ def test_without_a_positive_value_classes_are_those_of_the_target(one_thread):
     found, frame = fit(rows()), rows()
     assert (found.model.classes_.tolist(), found.model.classes_.dtype.kind) == ([1, 2, 3], "i")
     assert set(predict_table(found.model, rows(1)).frame["decision"]) <= {1, 2, 3}
-    with pytest.raises(InvalidInput, match="positive must be a value of Kind, 1, 2, 3: got 9"):
+    with pytest.raises(crcen.InvalidParameter, match="positive must be a value of Kind, 1, 2, 3: got 9"):
         fit(frame, positive=9)
     found = fit(frame.assign(Kind=(frame["Kind"] == 3).astype(int)), positive=1)
     assert found.model.classes_.tolist() == [0, 1]

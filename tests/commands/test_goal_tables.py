@@ -67,7 +67,7 @@ def test_row_weights_are_shares_of_copies(mixed_table, small_search, fitted, tes
 def test_weights_must_be_numbers_of_another_column(mixed_table, fitted, test_rows, tmp_path):
     with pytest.raises(crcen.InvalidInput, match="weight must name a column of numbers"):
         evaluate_table(fitted.model, test_rows, weight="country")
-    with pytest.raises(crcen.InvalidInput, match="weight must be a column of the data frame"):
+    with pytest.raises(crcen.InvalidParameter, match="weight must be a column of the data frame"):
         crcen.report_table(fitted.model, test_rows, out=tmp_path / "r.html", weight="wight")
     page = crcen.report_table(fitted.model, test_rows.assign(w=2.0), out=tmp_path / "r.html", weight="w")
     assert "by weight" in page.path.read_text()

@@ -91,7 +91,7 @@ def test_without_a_target_and_with_many_values():
     assert [one.kind for one in useless.columns] == ["left out", "left out"]
     one = inspect_table(FRAME, target="country", positive="NO")
     assert set(one.counts) == {"NO", "not NO"}
-    with pytest.raises(InvalidInput, match="must be a column"):
+    with pytest.raises(InvalidParameter, match="must be a column"):
         inspect_table(FRAME, target="nothing")
     with pytest.raises(InvalidParameter, match="positive= needs target="):
         inspect_table(FRAME, positive="NO")

@@ -9,14 +9,9 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn import ensemble
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.ensemble import (
-    AdaBoostClassifier,
-    BaggingClassifier,
-    HistGradientBoostingClassifier,
-    RandomForestClassifier,
-)
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, cross_val_predict
@@ -110,7 +105,7 @@ def test_the_corrected_loss_is_near_bayes_where_the_raw_one_is_far(sim2, estimat
         (make_pipeline(StandardScaler(), LogisticRegression(class_weight="balanced")), 5.0),
         (GridSearchCV(LogisticRegression(class_weight="balanced"), {"C": [0.1, 1.0]}, cv=2), 5.0),
         (SGDClassifier(loss="log_loss", class_weight="balanced", random_state=0), 5.0),
-        (HistGradientBoostingClassifier(max_iter=1, class_weight={1: 4}), 4.0),
+        (ensemble.HistGradientBoostingClassifier(max_iter=1, class_weight={1: 4}), 4.0),
         (GaussianNB(), 1.0),
         (CalibratedClassifierCV(LogisticRegression(class_weight="balanced"), cv=2), 1.0),
         (CRCENClassifier(Budget(9), hidden=()), 1.0),
@@ -236,14 +231,14 @@ def test_a_sampler_given_here_is_one_in_a_pipeline_also_with_a_cache(few, tmp_pa
         (with_sampler(over.ADASYN(random_state=0), LogisticRegression()), "ADASYN makes or picks rows"),
         (with_sampler(over.RandomOverSampler(shrinkage=1.0), LogisticRegression()), "with shrinkage"),
         (with_sampler(under.TomekLinks(), LogisticRegression()), "TomekLinks makes or picks rows"),
-        (imblearn_ensemble.EasyEnsembleClassifier(2, AdaBoostClassifier(n_estimators=3)), "boosted votes"),
+        (imblearn_ensemble.EasyEnsembleClassifier(2, ensemble.AdaBoostClassifier(n_estimators=3)), "boosted votes"),
         (imblearn_ensemble.RUSBoostClassifier(n_estimators=3, random_state=0), "boosted votes"),
         (imblearn_ensemble.BalancedBaggingClassifier(n_estimators=2, sampler=over.SMOTE()), "SMOTE makes or picks"),
         (make_method("adac1", n_estimators=3, random_state=0), "AdaCClassifier boosts with costs"),
         (make_method("balance_cascade", n_estimators=2, random_state=0), "picks rows by their score"),
         (make_method("gsvm_ru", max_granules=1, random_state=0), "picks rows by where they lie"),
         (make_method("eusboost", n_estimators=2, evaluations=5, random_state=0), "picks rows by where they lie"),
-        (RandomForestClassifier(3, class_weight="balanced"), "class weights move the odds in a leaf"),
+        (ensemble.RandomForestClassifier(3, class_weight="balanced"), "class weights move the odds in a leaf"),
     ],
     ids=lambda v: v if isinstance(v, str) else "",
 )
@@ -276,7 +271,7 @@ def test_the_map_has_seen_no_row_of_its_own_fold_and_certain_votes_are_not_belie
     q = cross_val_predict(estimator, X, y, cv=4, method="predict_proba")[:, 1]
     p = sigmoid(np.log(q / (1 - q)) - np.log(5) + model.probability_map_[1])
     assert abs(p.sum() - y.sum()) < 1e-8
-    forest = RandomForestClassifier(5, class_weight="balanced", random_state=0)
+    forest = ensemble.RandomForestClassifier(5, class_weight="balanced", random_state=0)
     for method in ("balance", "temperature", "isotonic"):
         p = PosteriorCorrection(forest, method=method, cv=3).fit(X, y).predict_proba(X)
         assert 0 < p.min() < p.max() < 1
@@ -318,7 +313,7 @@ def test_it_is_a_scikit_learn_estimator(few):
     [
         (LogisticRegression, "balanced"),
         (LogisticRegression, {"low": 1.0, "middle": 4.0, "high": 15.0}),
-        (HistGradientBoostingClassifier, "balanced"),
+        (ensemble.HistGradientBoostingClassifier, "balanced"),
     ],
 )
 def test_a_weighted_classifier_of_three_classes_gets_natural_probabilities(kind, class_weight):
@@ -348,7 +343,7 @@ def test_samplers_and_class_weights_of_three_classes_are_undone():
 
 
 def test_a_temperature_of_three_classes_is_fitted_out_of_fold():
-    forest = RandomForestClassifier(20, min_samples_leaf=2, random_state=0)
+    forest = ensemble.RandomForestClassifier(20, min_samples_leaf=2, random_state=0)
     plain = forest.fit(X, Y).predict_proba(NEW)
     model = PosteriorCorrection(forest, method="temperature", price=None, cv=3).fit(X, Y)
     rows_of = np.arange(len(TRUTH))
@@ -378,7 +373,10 @@ class Homemade(ClassifierMixin, BaseEstimator):
     [
         (PosteriorCorrection(Homemade()), "a library that is not known here; give weighting="),
         (PosteriorCorrection(GaussianNB(priors=[0.5, 0.5])), "what priors does .* is not certain"),
-        (PosteriorCorrection(BaggingClassifier(LogisticRegression(class_weight="balanced"), 2)), "estimator__class_w"),
+        (
+            PosteriorCorrection(ensemble.BaggingClassifier(LogisticRegression(class_weight="balanced"), 2)),
+            "estimator__class_w",
+        ),
         (PosteriorCorrection(lgbm(objective="cross_entropy")), "objective='cross_entropy'"),
         (PosteriorCorrection(LinearSVC()), "must have predict_proba: got LinearSVC"),
         (PosteriorCorrection(sampling="auto-matic"), "sampling must be 'auto', None, a share"),
@@ -425,10 +423,13 @@ def test_bad_rows(few):
         (plain, (X, y, (y == 0).astype(float)), "every row of class 1 has sample_weight 0"),
         (split, (X, y), "by 999 cannot split"),
         (PosteriorCorrection(Homemade()), (X, y, ones), "takes no sample_weight"),
-        (plain, (np.full_like(X, np.nan), y), "NaN"),
+        (plain, (X, None), "a label for each row of X"),
+        (plain, (X, y[1:]), "a label for each row of X"),
     ):
-        with pytest.raises(ValueError, match=sentence):
+        with pytest.raises(InvalidInput if len(rows) == 2 else ValueError, match=sentence):
             model.fit(*rows)
+    with pytest.raises(ValueError, match="NaN"):
+        plain.fit(np.full_like(X, np.nan), y)
 
 
 LIGHT = [

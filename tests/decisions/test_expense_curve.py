@@ -268,6 +268,8 @@ def test_bad_predictions_and_estimators_are_refused(rows, search):
         (lambda: curve(GaussianNB(), X, y), InvalidParameter, "has neither; give its out-of-fold predict_proba"),
         (lambda: curve(model, X[:20], np.arange(20) == 3), InvalidInput, "cannot split"),
         (lambda: curve(model, X, np.zeros(len(X)), cv=HELD_OUT), InvalidInput, "two classes"),
+        (lambda: curve(model, X, None), InvalidInput, "y must hold a label for each row"),
+        (lambda: ExpenseCurve.from_cv(search, None), InvalidInput, "600 labels the model was fitted on"),
         (lambda: curve(CRCENClassifier(pos_label=7), X, y), InvalidParameter, "one of the classes 0, 1: got 7"),
         (lambda: curve(model, np.where(X > 2, np.nan, X), y), InvalidInput, "contains NaN"),
         (lambda: ExpenseCurve.from_cv(model, y), InvalidParameter, other),

@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq
 from scipy.special import expit
+from sklearn.base import clone
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
+from sklearn.pipeline import make_pipeline
 
 import crcen
 import papers_training
@@ -294,10 +296,18 @@ def test_groups_stay_together_in_folds_of_every_estimator(k):
     splitter = StratifiedGroupKFold(4, shuffle=True, random_state=fitting.base_seed(0))
     held_out = [search.set_params(cv=cv).fit(X, y, groups=g).oof_decision_function_ for cv in (4, splitter)]
     np.testing.assert_array_equal(*held_out)
+    inner = clone(net).set_params(schedule=None, calibration="out_of_fold", max_epochs=5)
+    for method in ("shift", "temperature"):  # also of the folds of the estimator inside, which may be in a pipeline
+        wrapped = [crcen.PosteriorCorrection(one, method=method) for one in (inner, make_pipeline(clone(inner)))]
+        maps = [one.fit(X, y, groups=g).estimator_ for one in wrapped]
+        alone = clone(inner).fit(X, y, groups=g).probability_map_
+        assert all(np.array_equal(getattr(one, "steps", [(0, one)])[-1][1].probability_map_, alone) for one in maps)
+    held = crcen.PosteriorCorrection(clone(inner).set_params(calibration="paper"), method="temperature")
+    assert held.fit(X, y, groups=g).probability_map_ is not None  # the network has no folds of its own
     for model in (corrected.set_params(method="shift"), net.set_params(schedule=None)):
         with pytest.raises(crcen.InvalidParameter, match="groups must go with"):
             model.fit(X, y, groups=g)
-    for model in (net, search):
+    for model in (net, search, held):
         with pytest.raises(crcen.InvalidInput, match="groups must be known for every row"):
             model.fit(X, y, groups=[None, *g[1:]])
 

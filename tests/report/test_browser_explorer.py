@@ -7,17 +7,6 @@ from known_models import PricedPosterior, draw
 from scipy.special import softmax
 
 import crcen
-from crcen import (
-    Budget,
-    Capacity,
-    CostMatrix,
-    CRCENClassifier,
-    ExpenseCurve,
-    PrecisionAtLeast,
-    RecallAtLeast,
-    TableClassifier,
-    monitor_table,
-)
 from crcen.report.evidence import evidence_of
 from crcen.report.quality import MOST_NUMBERS, WINDOWS, explored_rows, price_grid
 from crcen.theory.metrics import DecisionCurves, measure_quality
@@ -255,14 +244,18 @@ def goal(browser, kind, value):
 @both
 @pytest.mark.parametrize(
     ("kind", "value", "asked"),
-    [("capacity", 40, Capacity(40)), ("recall", 0.8, RecallAtLeast(0.8)), ("precision", 0.4, PrecisionAtLeast(0.4))],
+    [
+        ("capacity", 40, crcen.Capacity(40)),
+        ("recall", 0.8, crcen.RecallAtLeast(0.8)),
+        ("precision", 0.4, crcen.PrecisionAtLeast(0.4)),
+    ],
 )
 def test_a_goal_moves_to_the_price_that_meets_it(opened, rows, kind, value, asked):
     _, _, y, p = rows
     alarms = p > 1 / (1 + goal(opened, kind, value))
     reached = {"capacity": -alarms.sum(), "recall": alarms[y == 1].mean(), "precision": y[alarms].mean()}[kind]
     assert reached >= (-value if kind == "capacity" else value)
-    curve = ExpenseCurve.from_predictions(y, p, [crcen.Budget(1), crcen.Budget(2)], n_resamples=2)
+    curve = crcen.ExpenseCurve.from_predictions(y, p, [crcen.Budget(1), crcen.Budget(2)], n_resamples=2)
     chosen = crcen.choose_weighting(curve, asked, n_resamples=2)
     exact = p > chosen.threshold
     assert abs(int(alarms.sum()) - int(exact.sum())) <= (0 if len(y) < 2000 else 8)  # the page may hold fewer points
@@ -313,14 +306,14 @@ def test_the_page_loads_nothing_fits_a_phone_and_says_what_the_calls_found(chrom
         return pd.DataFrame({"<b>x</b>": x, "z": rng.normal(size=n), "y": (rng.random(n) < 1 / (1 + np.exp(2 - x)))})
 
     training = rows(900)
-    estimator = CRCENClassifier(Budget(4), hidden=(), random_state=0)
-    model = TableClassifier(estimator=estimator, random_state=0).fit(training.drop(columns="y"), training.y)
+    estimator = crcen.CRCENClassifier(crcen.Budget(4), hidden=(), random_state=0)
+    model = crcen.TableClassifier(estimator=estimator, random_state=0).fit(training.drop(columns="y"), training.y)
     options = {"state": tmp_path / "watch.json", "page": (page := tmp_path / "watch.html")}
     for _ in range(3):
-        monitor_table(model, rows(200), when=HOSTILE, **options)
+        crcen.monitor_table(model, rows(200), when=HOSTILE, **options)
     moved = rows(200)
     moved["<b>x</b>"] += 50
-    monitor_table(model, moved, when="moved", **options)
+    crcen.monitor_table(model, moved, when="moved", **options)
     for width in (390, 1160):
         chromium.open(page, width=width)
         assert (chromium.troubles(), chromium.requests()) == ([], [page.resolve().as_uri()])
@@ -396,20 +389,20 @@ def check_costs(found, y, p, costs):
 def test_the_costs_of_the_model_and_others_that_are_typed(opened_costs, class_rows):
     model, _, y, p = class_rows
     start = model.weighting_.weights[:, None] * (1 - np.eye(3))
-    check_costs(shown_costs(opened_costs), y, p, CostMatrix(start, labels=LABELS))
+    check_costs(shown_costs(opened_costs), y, p, crcen.CostMatrix(start, labels=LABELS))
     assert shown_costs(opened_costs)["out-changed"] == 0
     typed = start.copy()
     typed[0, 1], typed[1, 2] = 55.5, 0.25
     type_cost(opened_costs, "cost-0-1", 55.5)
     type_cost(opened_costs, "cost-1-2", 0.25)
-    costs = CostMatrix(typed, labels=LABELS)
+    costs = crcen.CostMatrix(typed, labels=LABELS)
     check_costs(shown_costs(opened_costs), y, p, costs)
-    by_model = CostMatrix(start, labels=LABELS).choose(p)
+    by_model = crcen.CostMatrix(start, labels=LABELS).choose(p)
     assert shown_costs(opened_costs)["out-changed"] == (costs.choose(p) != by_model).sum() > 0
     type_cost(opened_costs, "look-cost", 0.4)
     check_costs(shown_costs(opened_costs), y, p, costs.with_review(0.4, "review"))
     opened_costs.run("document.querySelector('#reset').click()")
-    check_costs(shown_costs(opened_costs), y, p, CostMatrix(start, labels=LABELS))
+    check_costs(shown_costs(opened_costs), y, p, crcen.CostMatrix(start, labels=LABELS))
 
 
 def test_the_file_of_costs_is_one_that_the_command_reads(opened_costs, tmp_path):
@@ -464,6 +457,6 @@ def test_many_rows_stay_small_and_the_sample_counts_for_all(tmp_path):
     chosen, weights = explored_rows(evidence_of(model, numbers, p))
     assert len(chosen) * 3 <= MOST_NUMBERS
     np.testing.assert_allclose(np.bincount(numbers[chosen], weights), np.bincount(numbers))
-    costs = CostMatrix(model.weighting_.weights[:, None] * (1 - np.eye(3)), labels=LABELS)
+    costs = crcen.CostMatrix(model.weighting_.weights[:, None] * (1 - np.eye(3)), labels=LABELS)
     whole, part = measure_quality(numbers, p, costs), measure_quality(numbers[chosen], p[chosen], costs, weights)
     assert part.cost.value == pytest.approx(whole.cost.value, rel=0.05)

@@ -274,7 +274,7 @@ def test_groups_in_words(crcen_command, home, tmp_path):
     code, out, _ = crcen_command(*asked, "--groups", "site")
     assert (code, "Warning CRC010: groups of site differ" in out) == (0, True)
     code, _, err = crcen_command(*asked, "--groups", "state")
-    assert (code, err) == (1, "crcen: --groups must not be the target: got state.\n")
+    assert (code, err) == (2, "crcen: --groups must not be the target: got state.\n")
 
 
 def notes(n, seed):
@@ -313,7 +313,7 @@ def test_one_long_cell_does_not_cost_its_length_for_every_row(texts, tmp_path):
 
 def sentence(outcome):
     code, out, err = outcome
-    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert (code in (1, 2), out, err.count("\n")) == (True, "", 1)
     assert err.startswith("crcen: ")
     return err
 

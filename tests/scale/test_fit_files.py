@@ -578,7 +578,7 @@ def test_the_peak_of_memory_is_within_the_smallest_bound_and_as_announced(tmp_pa
     code = "import runpy, sys; sys.argv = sys.argv[1:]\ntry: runpy.run_module('crcen', run_name='__main__')\n"
     code += "finally: print(open('/proc/self/status').read())"
     rejected = subprocess.run([*fit, "1MB"], capture_output=True, text=True, check=False)
-    assert rejected.returncode == 1
+    assert rejected.returncode == 2
     (smallest,) = re.findall(r"--memory must be at least (\d+) MB for this table", rejected.stderr)
     child = [fit[0], "-c", code, *fit[2:], f"{smallest}MB"]
     printed = subprocess.run(child, capture_output=True, text=True, check=True).stdout

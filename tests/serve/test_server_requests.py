@@ -56,11 +56,13 @@ def test_token(models):
     assert "security" in client.get("/openapi.json", headers=right).json()
 
 
-def test_other_hosts_need_a_token(models, crcen_command):
+def test_other_hosts_need_a_token(models, crcen_command, tmp_path):
+    (tmp_path / "token").write_bytes(b"\xff" * 20)
     for options, wanted, sentence in (
-        (("fraud.crcen", "--host", "0.0.0.0", "--port", "0"), 1, "needs a token"),
-        (("fraud.crcen", "--token", "short"), 1, "at least 8 characters"),
+        (("fraud.crcen", "--host", "0.0.0.0", "--port", "0"), 2, "needs a token"),
+        (("fraud.crcen", "--token", "short"), 2, "at least 8 characters"),
         (("fraud.crcen", "--audit", "300%"), 2, "must be a share"),
+        (("fraud.crcen", "--token-file", tmp_path / "token"), 2, "--token must hold ASCII characters only"),
         (("none.crcen",), 1, "none.crcen"),
     ):
         code, _, err = crcen_command("serve", models["fraud"].with_name(options[0]), *options[1:])
@@ -511,7 +513,7 @@ def test_default_action_is_no_alarm(models, tmp_path, crcen_command):
         ("state", "worn", (), "must go with --audit"),
     ]:
         code, _, err = crcen_command("serve", models[model], *options, "--default-action", action)
-        assert (code, sentence in err) == (1, True)
+        assert (code, sentence in err) == (2, True)
 
 
 @both_models

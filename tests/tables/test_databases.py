@@ -174,7 +174,7 @@ def test_mistakes_are_one_sentence_and_nothing_is_written(place):
 def test_secrets_are_never_shown(url, sentence, monkeypatch, crcen_command):
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     code, out, said = crcen_command("look", url, "--table", "t")
-    assert (code, sentence in said, PASSWORD in out + said) == (1, True, False)
+    assert (code in (1, 2), sentence in said, PASSWORD in out + said) == (True, True, False)
 
 
 @each("postgresql")
@@ -223,7 +223,7 @@ def test_a_streamed_fit_and_scores_in_one_transaction(place, tmp_path, crcen_com
         ((f"{url}#other", "--append"), "leave --append out"),
     ):
         code, _, said = crcen_command("predict", model, url, *query, "--out", *out)
-        assert (code, expected_words in said) == (1, True)
+        assert (code, expected_words in said) == (2, True)
     with pytest.raises(DataUnavailable, match="was not written"), TableWriter(scores, append=True) as writer:
         writer.write(pd.DataFrame({"id": [1], "probability": [0.5], "nothing of this": ["x"]}))
     assert run("select count(*) from scores")[0][0] == 800

@@ -114,7 +114,7 @@ def test_sheets_are_chosen_by_name_or_number_and_hidden_ones_are_not_the_first(t
     for wanted, value in ((None, 5), ("June", 6), (3, 6), ("2", 5), ("None", 7)):
         assert open_table(tmp_path / "t.xlsx", ReadOptions(sheet=wanted)).read()["x"].tolist() == [value]
     code, _, said = crcen_command("look", tmp_path / "t.xlsx", "--sheet", "July")
-    assert code == 1
+    assert code == 2
     assert re.search("--sheet must be a sheet of .*, Sheet, May, June, None: got 'July'", said)
     with pytest.raises(InvalidParameter, match=r"sheet is for Excel workbooks, and .* is none of these"):
         open_table(pd.DataFrame({"a": [1]}), ReadOptions(sheet=1))

@@ -12,16 +12,9 @@ from scipy.stats import hypergeom
 
 import crcen
 from crcen import Budget, CRCENClassifier, TableClassifier
+from crcen.tables import fingerprint as hashing
 from crcen.tables.cells import ColumnCells, TableCells
 from crcen.tables.columns import learn_column
-from crcen.tables.fingerprint import (
-    FALSE_MATCH_RATE,
-    MOST_HASHES,
-    chance_of_more,
-    duplicated_class,
-    fingerprint_of,
-    row_hashes,
-)
 from crcen.tables.profile import NewRows, kolmogorov_smirnov
 from crcen.tables.reading import open_table
 
@@ -59,10 +52,10 @@ def unlike(model, frame, n_chunks=1):
 
 def test_fishers_exact_test():
     # The three largest of 10 + 40 values are all among the 10.
-    assert chance_of_more(3, 10, 0, 40) == pytest.approx(math.comb(10, 3) / math.comb(50, 3))
-    assert [chance_of_more(*counts) for counts in ((0, 10, 5, 50), (1, 10, 9, 50))] == [1.0, 1.0]
+    assert hashing.chance_of_more(3, 10, 0, 40) == pytest.approx(math.comb(10, 3) / math.comb(50, 3))
+    assert [hashing.chance_of_more(*counts) for counts in ((0, 10, 5, 50), (1, 10, 9, 50))] == [1.0, 1.0]
     expected = hypergeom.sf(119, 60_000, 1_120, 5_000)
-    assert chance_of_more(120, 5_000, 1_000, 55_000) == pytest.approx(expected, rel=1e-9)
+    assert hashing.chance_of_more(120, 5_000, 1_000, 55_000) == pytest.approx(expected, rel=1e-9)
 
 
 def test_the_bound_holds_in_draws():
@@ -164,11 +157,13 @@ def _encoded(columns, frame):
 
 def _fingerprint(frame):
     columns = [learn_column(ColumnCells(frame[name]), is_kept=True) for name in frame.columns]
-    return columns, fingerprint_of(columns, TableCells(frame), _encoded(columns, frame), np.zeros(len(frame), int), 1)
+    return columns, hashing.fingerprint_of(
+        columns, TableCells(frame), _encoded(columns, frame), np.zeros(len(frame), int), 1
+    )
 
 
 def _judge(columns, fingerprint, frame):
-    hashes = row_hashes(columns, TableCells(frame), _encoded(columns, frame), fingerprint.salt)
+    hashes = hashing.row_hashes(columns, TableCells(frame), _encoded(columns, frame), fingerprint.salt)
     return fingerprint.judge(*fingerprint.compare(hashes))
 
 
@@ -204,14 +199,14 @@ def test_fresh_rows_are_new_and_a_mixture_is_seen(trained):
 
 
 def test_of_many_rows_a_part_is_kept(trained):
-    frame = _known(3 * MOST_HASHES).drop(columns="note")
+    frame = _known(3 * hashing.MOST_HASHES).drop(columns="note")
     columns, fingerprint = _fingerprint(frame)
-    assert fingerprint.rows.tolist() == [MOST_HASHES]
+    assert fingerprint.rows.tolist() == [hashing.MOST_HASHES]
     found = _judge(columns, fingerprint, frame)
-    assert (found.n_rows, found.n_seen, found.status) == (MOST_HASHES, MOST_HASHES, "seen")
-    fresh = _judge(columns, fingerprint, _known(MOST_HASHES, seed=2).drop(columns="note"))
+    assert (found.n_rows, found.n_seen, found.status) == (hashing.MOST_HASHES, hashing.MOST_HASHES, "seen")
+    fresh = _judge(columns, fingerprint, _known(hashing.MOST_HASHES, seed=2).drop(columns="note"))
     # A third of all hashes are compared.
-    assert (fresh.n_rows, fresh.status) == (pytest.approx(MOST_HASHES / 3, rel=0.1), "new")
+    assert (fresh.n_rows, fresh.status) == (pytest.approx(hashing.MOST_HASHES / 3, rel=0.1), "new")
 
 
 def _passengers(n=2201, seed=0):
@@ -246,7 +241,7 @@ def test_half_of_the_rows_have_a_twin():
 def test_buckets_are_occupied_at_the_stated_rate_and_kept_in_files(trained, tmp_path):
     frame, model = trained
     fingerprint = model.fingerprint_
-    assert fingerprint.false_match_rate == pytest.approx(FALSE_MATCH_RATE, abs=0.03)
+    assert fingerprint.false_match_rate == pytest.approx(hashing.FALSE_MATCH_RATE, abs=0.03)
     assert len(fingerprint.buckets) * 8 < 4 * len(frame)  # fewer than four bits for each row
     assert _fingerprint(frame[:399])[1].salt != _fingerprint(frame)[1].salt
     loaded = crcen.load(crcen.save(model, tmp_path / "m.crcen"))
@@ -259,9 +254,9 @@ def test_hashing_takes_at_most_20_microseconds_per_row():
     frame = pd.concat([_known(5000).drop(columns="when").add_suffix(f"_{i}") for i in range(4)], axis=1)  # 20 columns
     columns, fingerprint = _fingerprint(frame)
     X = _encoded(columns, frame)
-    row_hashes(columns, TableCells(frame), X, fingerprint.salt)
+    hashing.row_hashes(columns, TableCells(frame), X, fingerprint.salt)
     start = time.process_time()
-    fingerprint.compare(row_hashes(columns, TableCells(frame), X, fingerprint.salt))
+    fingerprint.compare(hashing.row_hashes(columns, TableCells(frame), X, fingerprint.salt))
     assert (time.process_time() - start) / len(frame) < 20e-6
 
 
@@ -271,7 +266,7 @@ def test_numbers_of_all_sizes():
     _, fingerprint = _fingerprint(frame)
     assert fingerprint.rows.tolist() == [30]
     # 0 and -0, and 10 and 9.9999996 to six digits, are one value each.
-    assert fingerprint.n_buckets == math.ceil(-8 / math.log(1 - FALSE_MATCH_RATE))
+    assert fingerprint.n_buckets == math.ceil(-8 / math.log(1 - hashing.FALSE_MATCH_RATE))
 
 
 @pytest.mark.parametrize(
@@ -285,4 +280,4 @@ def test_numbers_of_all_sizes():
     ],
 )
 def test_the_class_that_was_duplicated(rows, twins, n_distinct, wanted):
-    assert duplicated_class(np.array(rows), np.array(twins), n_distinct) == wanted
+    assert hashing.duplicated_class(np.array(rows), np.array(twins), n_distinct) == wanted

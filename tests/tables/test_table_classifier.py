@@ -54,7 +54,9 @@ def test_strings_of_more_values_than_categories_are_text():
     texts = [" ".join(RNG.choice(WORDS, 5)) + f" {i}" for i in range(600)]
     model, frame = fitted(600, note=texts), pd.DataFrame({"note": texts})
     assert kinds(model) == {"note": "text"}
-    assert model.encode(frame[:3]).X.shape == (3, 30)
+    alone = np.vstack([model.encode(frame[i : i + 1]).X for i in range(99, -1, -1)])
+    np.testing.assert_array_equal(alone[::-1], model.encode(frame[:100]).X)  # the same bits in any batch
+    assert alone.shape == (100, 30)
     np.testing.assert_array_equal(fitted(600, note=texts).predict_proba(frame), model.predict_proba(frame))
     few = fitted(600, note=[" ".join(RNG.choice(["red", "orange", "blue", "night"], 9)) for _ in range(600)])
     assert len(few.encoded_names_) == 4  # of four words, other components would be rounding errors

@@ -9,7 +9,7 @@ from scipy.stats import chi2_contingency, fisher_exact, hypergeom, norm
 
 from crcen import Budget, CostMatrix, InvalidInput, resolve
 from crcen.theory.groups import MISSING, MOST_GROUPS, OTHERS, compare_groups, shares_alike, shares_p_value
-from crcen.theory.intervals import estimate_shares, shifted_probabilities
+from crcen.theory.intervals import estimate_shares, shifted_probabilities, wilson
 from crcen.theory.key_equation import judge_equations
 from crcen.theory.price import CostRatio, Price
 from crcen.theory.thresholds import fewest_rows, one_per_cluster, precision_cut
@@ -226,6 +226,26 @@ def test_clusters_keep_the_error_rate_of_every_test():
             hits[place] += [test.p_value < 0.05 for test in found.tests]
     assert hits[0, 2] / 200 > 0.12  # calibration
     assert (hits[1] / 200 <= 0.05 + 2.6 * np.sqrt(0.05 * 0.95 / 200)).all()
+
+
+def test_found_over_expected_has_wilsons_interval_and_its_coverage_where_probabilities_are_wrong():
+    """Rows are positive with twice or half their probability, times a factor of their cluster of mean 1."""
+    y, ones = np.arange(60) % 5 == 0, np.array(["a"] * 60)
+    for p, share in ((0.1, y), (0.3, y), (0.2, y & False)):
+        (found,) = compare({"g": ones}, share, np.full(60, p), PRICE, PRICE)
+        expected = [float(one) / p for one in wilson(share.mean(), 60)]
+        assert found.groups[0].found_over_expected[1:] == pytest.approx(expected, abs=1e-3)
+    rng, clusters, covered = np.random.default_rng(0), np.repeat(np.arange(80), 12), np.zeros((2, 2))
+    for _ in range(100):
+        p, shared = rng.beta(2, 18, 960), rng.gamma(4, 0.25, 80)
+        for i, ratio in enumerate((0.5, 2.0)):
+            for j, effect in enumerate((np.ones(80), shared)):
+                y = rng.random(960) < ratio * p * effect[clusters]
+                own = clusters if j else None
+                (found,) = compare({"g": np.full(960, "a")}, y, p, PRICE, PRICE, clusters=own)
+                low, high = found.groups[0].found_over_expected[1:]
+                covered[i, j] += low <= ratio <= high
+    assert (np.abs(covered / 100 - 0.95) < 3.3 * np.sqrt(0.05 * 0.95 / 100)).all()
 
 
 def test_a_real_difference_is_found_with_clusters_and_intervals_are_longer():

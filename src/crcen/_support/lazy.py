@@ -28,6 +28,9 @@ class LazyModule:
             return self._module
         return getattr(self._module, name)
 
+    def __reduce__(self) -> tuple[type["LazyModule"], tuple[str]]:
+        return LazyModule, (self._name,)
+
 
 def import_with_lazy(module: str, *names: str) -> Any:
     """Import a module that gets lazy modules for others, unless something has imported those before."""

@@ -1,8 +1,8 @@
 """The application: commands as tables of options, how their values become parameters, printing, and errors.
 
 Only typer, rich and the list of goals are imported here; what a command needs is imported when it runs, so that help,
-version and usage errors answer at once. Exit codes: 0 done, 1 refused with one sentence on standard error, 2 usage, 130
-interrupted, 143 ended by SIGTERM.
+version and usage errors answer at once. Exit codes: 0 done, 1 refused with one sentence on standard error, 2 an option
+that is wrong (`InvalidParameter`), 130 interrupted, 143 ended by SIGTERM.
 """
 
 import gc
@@ -123,7 +123,7 @@ def run() -> None:
         sys.exit(0)
     except (CrcenError, OSError) as error:
         sys.stderr.write(f"crcen: {printable(in_options(error))}\n")
-        sys.exit(1)
+        sys.exit(2 if isinstance(error, InvalidParameter) else 1)
 
 
 class Result(Protocol):
@@ -160,7 +160,7 @@ def option(kind: Kind, help: str, *names: str, default: object = None, panel: st
     def named(name: str) -> inspect.Parameter:
         flags = names or ((option_name(name),) if kind is bool else ())
         empty: object = False if kind is bool else [] if kind == list[str] else None
-        about = typer.Option(*flags, help=help, rich_help_panel=panel, **how)
+        about = typer.Option(*flags, help=help, rich_help_panel=panel, readable=False, **how)  # the library tells
         return _parameter(name, kind, empty if default is None else default, about)
 
     return named
@@ -168,7 +168,7 @@ def option(kind: Kind, help: str, *names: str, default: object = None, panel: st
 
 def argument(kind: Kind, help: str, metavar: str | None = None, default: object = ...) -> Named:
     """A positional argument."""
-    return lambda name: _parameter(name, kind, default, typer.Argument(help=help, metavar=metavar))
+    return lambda name: _parameter(name, kind, default, typer.Argument(help=help, metavar=metavar, readable=False))
 
 
 def choice(*values: str) -> Kind:

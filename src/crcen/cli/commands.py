@@ -90,12 +90,13 @@ def _serve(
     models: list[Path], port: int, workers: int, token: str | None, token_file: Path | None, **settings: Any
 ) -> None:
     _need_packages("crcen serve")
+    from crcen.commands.results import read_bytes
     from crcen.serve.server import Settings, serve
 
     if token is not None and token_file is not None and "CRCEN_TOKEN" not in os.environ:
         raise typer.BadParameter("--token and --token-file both state the token: give one of them.")
     if token_file is not None:
-        token = token_file.read_text(encoding="utf-8").strip()
+        token = read_bytes(token_file).decode(errors="replace").strip()
     if settings["log"] is not None and settings["log"].is_file():  # to which decisions are added
         check_writable(settings["log"], *models, token_file)
     settings |= {"audit": settings["audit"] or 0.0, "token": token or None}
@@ -122,10 +123,6 @@ def _need_packages(command: str) -> None:
 
     for package in ("uvicorn", "starlette"):
         need(package, "serve", command)
-
-
-def _info(model: Path | None) -> Result:
-    return library("commands.environment.environment_info")() if model is None else library("model_info")(model)
 
 
 def _datasets(data_home: Path | None) -> Listing:
@@ -429,7 +426,7 @@ add_command(
 add_command(
     "info | info model.crcen --json",
     "Show the installed versions, or the header of a saved model, which is not loaded.",
-    _info,
+    lambda model: library("commands.environment.environment_info")() if model is None else library("model_info")(model),
     {"model": argument(Path, "A saved model; without it, the installed versions.", default=None)},
 )
 add_command(

@@ -371,7 +371,8 @@ def certify(
         How the table is read.
     """
     declared = declaration_of_model(declaration, model, clusters)
-    outputs = inputs.check_outputs({"out": out, "json_out": json_out}, declaration, model, data, sign)
+    files = {"out": out, "json_out": json_out}
+    outputs = inputs.check_outputs(files, declaration, model, data, sign, pages=("out",))
     key = None if sign is None else _private_key(sign)
     named = {name: declared.content[name] for name in ("target", "groups")}
     judging = Judging.of(model, data, read, needs_target=True, **named, roles={"clusters": declared.clusters})
@@ -566,8 +567,7 @@ def generate_key(out: str | Path) -> KeyPair:
     private, public = Path(out), Path(f"{out}.pub")
     for path in (private, public):
         check_writable(path)
-        if path.exists():
-            raise InvalidInput(f"{path} exists, and a key is never overwritten: choose another name.")
+        require_input(not path.exists(), f"{path} exists, and a key is never overwritten: choose another name.")
     key = ed25519.Ed25519PrivateKey.generate()
     pem = serialization.Encoding.PEM
     secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())

@@ -6,10 +6,10 @@ from pathlib import Path
 import pandas as pd
 
 from crcen import Budget, CRCENClassifierCV, load_dataset
-from crcen._support.files import check_writable
 from crcen._support.lazy import model_selection
 from crcen.commands.evaluate import TableEvaluation, evaluate_table
 from crcen.commands.fit import TableFit, fit_table
+from crcen.commands.inputs import check_outputs
 from crcen.commands.report import TableReport, report_table
 from crcen.commands.results import Result
 
@@ -45,7 +45,7 @@ def demo(out: str | Path = "report.html", *, estimator: CRCENClassifierCV | None
     estimator, verbose
         As in `fit_table`.
     """
-    check_writable(out)
+    check_outputs({"out": out}, pages=("out",))
     data = load_dataset("abalone")
     frame = pd.DataFrame(data.X, columns=data.feature_names).assign(seven_rings=data.y)
     train, test = model_selection.train_test_split(frame, test_size=0.25, stratify=data.y, random_state=0)

@@ -264,15 +264,15 @@ def fit_files(
                 n_rows = survey.n_rows - held_out.n_rows
                 used = f"{round(plan.share * n_rows):,} of {n_rows:,} training rows x {len(plan.limits)} columns"
                 notes.append(f"trees use {used} in {plan.n_bytes / 1e6:,.0f} MB of memory")
-                blocks_of = partial(mixed_table.encoded_blocks, learned.used, stacking)
-                judged = np.concatenate([plan.codes(X) for _, X in blocks_of()]), plan.labels.target(y)
+                stacking_blocks = partial(mixed_table.encoded_blocks, learned.used, stacking)
+                judged = np.concatenate([plan.codes(X) for _, X in stacking_blocks()]), plan.labels.target(y)
                 if engine == "ray":
                     how = {name: settings[name] for name in _WORKER_SETTINGS if name in settings}
                     grown = grow_trees_on_ray(plan, source, judged, workers=workers, storage=storage, **how)
                 else:
                     grown = _grown_trees(plan, source, judged, storage, verbose)
                 of_clusters = None if clusters is None else as_text(stacking[clusters])
-                rows = StackingRows(blocks_of, y, own, grown.ensemble(plan), of_clusters, seed)
+                rows = StackingRows(stacking_blocks, y, own, grown.ensemble(plan), of_clusters, seed)
                 settings["goes_on"] = rows.goes_on
                 bound.release()
         if engine == "ray":

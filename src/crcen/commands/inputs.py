@@ -68,12 +68,20 @@ def check(name: str, value: object, is_right: object, allowed: str, *others: str
     require(is_right, f"{name} must {allowed}: got {got}.", name, *others)
 
 
-def check_outputs(outputs: Mapping[str, str | Path | None], *read: object) -> list[Path]:
-    """Check by `check_writable` files to be written, by parameter; no two of them may be one file."""
+def check_outputs(
+    outputs: Mapping[str, str | Path | None], *read: object, pages: tuple[str, ...] = ("page", "report")
+) -> list[Path]:
+    """Check by `check_writable` files to be written, by parameter; no two of them may be one file.
+
+    An HTML page, one of ``pages``, may not be named like a JSON file.
+    """
     found: dict[str, str] = {}
     places = [(name, path) for name, path in outputs.items() if path is not None]
     for name, path in places:
         check_writable(path, *read)
+        instead = "; json_out= is the JSON file" if "json_out" in outputs else ""
+        is_page = name not in pages or Path(path).suffix.lower() != ".json"
+        require(is_page, f"{name} must be an HTML page: got {path}{instead}.", name, "json_out")
         first = found.setdefault(realpath(path), name)
         require(first == name, f"{first}= and {name}= must be two files: got {path} twice.", first, name)
     return [Path(path) for _, path in places]
@@ -93,15 +101,15 @@ def source_of(
     return open_table(data, (ReadOptions() if read is None else read).with_training(model), is_strict=is_strict)
 
 
-def check_column(name: str, columns: tuple[str, ...], what: str, where: str) -> str:
+def check_column(
+    name: str, columns: tuple[str, ...], what: str, where: str, error: type[CrcenError] = InvalidParameter
+) -> str:
     """A column's name, if it is there; else an error that guesses what was meant."""
-    if name in columns:
-        return name
     close = closest(name, columns)
     meant = f"did you mean {close}?" if close else f"it has {_listed(columns)}."
-    raise InvalidInput(
-        f"{what} must be a column of {where}: got {name!r}; {meant}", parameter=what if what.isidentifier() else ()
-    )
+    named = [what] if what.isidentifier() else []
+    require(name in columns, f"{what} must be a column of {where}: got {name!r}; {meant}", *named, error=error)
+    return name
 
 
 def role_columns(source: Source, target: str | None, named: Mapping[str, str | None]) -> dict[str, str]:
@@ -186,7 +194,7 @@ def class_labels(
         require_input(other == label, f"{both}, which differ in capital letters alone: write them alike.")
     require_input(classes, f"{where} has no row with a value of {target}.")
     is_there = positive is None or label_key(positive) in by_key
-    require_input(is_there, f"positive must be a value of {target}, {_listed(classes)}: got {positive!r}.", "positive")
+    require(is_there, f"positive must be a value of {target}, {_listed(classes)}: got {positive!r}.", "positive")
     positive = None if positive is None else by_key[label_key(positive)]
     if positive is not None and len(classes) > 2:
         others, rest, positive = [one for one in classes if one != positive], rest_of(positive), str(positive)
@@ -260,9 +268,10 @@ def target_of(target: str | None, model: FittedModel, source: Source) -> str:
     name = known if target is None else target
     if name is None:
         raise InvalidParameter("this model does not know its target column; name it with target=.", parameter="target")
-    check_column(name, source.columns, "the target", source.name)
+    stated = InvalidInput if target is None else InvalidParameter
+    check_column(name, source.columns, "the target", source.name, stated)
     got = f"got {name}; that of training was {known}." if known else f"got {name}."
-    require_input(name not in input_columns(model), f"the target must not be a column that the model decides by: {got}")
+    require(name not in input_columns(model), f"the target must not be a column that the model decides by: {got}")
     return name
 
 
@@ -360,7 +369,7 @@ def group_columns(groups: str | Sequence[str] | None, source: Source, target: st
     names = [groups] if isinstance(groups, str) else list(dict.fromkeys(map(str, groups or ())))
     for name in names:
         check_column(name, source.columns, "groups", source.name)
-        require_input(name != target, f"groups must not be the target: got {name}.", "groups")
+        require(name != target, f"groups must not be the target: got {name}.", "groups")
     most = f"groups must be at most {_MOST_GROUP_COLUMNS} columns: got {len(names)}."
     require(len(names) <= _MOST_GROUP_COLUMNS, most, "groups")
     return names

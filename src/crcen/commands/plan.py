@@ -17,13 +17,11 @@ from crcen.commands.rules import AUDIT_RULES, ClassShares, CostsLike, Prevalence
 from crcen.commands.scoring import Judging
 from crcen.theory import criteria
 from crcen.theory.intervals import LEVEL, design_effect
+from crcen.theory.limits import UNMEASURED
 from crcen.theory.metrics import expected_shares
 from crcen.theory.residual_test import TrainingError, clustered_variance, residual_values, variance_of
 from crcen.theory.rows import Array, Index
 from crcen.theory.selective import audit_scores
-
-# Variance of an unmeasured model's mean log-odds over what its number of training labels alone leaves.
-_UNMEASURED = 2.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -240,4 +238,4 @@ def _uncertainty(model: FittedModel, p: Array, k: int) -> float:
         return float(error.size if price.positive is not None else error.sizes[k])
     # 1 + 2·n/n_train as a variance of the residual is an error of 2/(j·n_train) in squared log-odds.
     unit = criteria.smallest_drift(p, price.weights, k, 1.0, power=0.5, level=0.05) / 1.959963984540054
-    return math.sqrt(_UNMEASURED / float(price.counts.sum())) * unit
+    return math.sqrt(UNMEASURED / float(price.counts.sum())) * unit

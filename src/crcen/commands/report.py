@@ -7,7 +7,6 @@ from pathlib import Path
 
 import crcen
 from crcen import InvalidParameter, ReadOptions, TableClassifier
-from crcen._support.files import check_writable
 from crcen._support.progress import busy, logged
 from crcen._support.text import Values, attributes, page_in_frame
 from crcen.commands import inputs, rules
@@ -106,7 +105,7 @@ def report_table(
     declaration, certificate : str or Path, optional
         Files of `crcen.declare` and `crcen.certify` (JSON) of this model, which the page links to.
     """
-    check_writable(out, model, data, *others, costs, declaration, certificate)
+    inputs.check_outputs({"out": out}, model, data, *others, costs, declaration, certificate, pages=("out",))
     is_used, bound = audit_probability is not None, "go with audit_probability=, as it is that of the bound on recall"
     check("confidence", confidence, confidence == LEVEL or is_used, bound, "audit_probability")
     model_path = str(model) if isinstance(model, str | Path) else None

@@ -227,7 +227,7 @@ def _table_of_costs(given: DataFrame) -> tuple[str, list[str], list[str], NDArra
     cells = frame.set_axis(heads, axis=1).map(lambda cell: "" if pd.isna(cell) else str(cell).strip())
     cells = cells.loc[(cells != "").any(axis=1), (cells != "").any(axis=0) | (cells.columns != "")]
     form = "a first line with what can be decided, then a line for each true class, its name first"
-    got = f"got {len(cells) + 1} lines and {cells.shape[1]} columns."
+    got = f"got {plural(len(cells) + 1, 'line')} and {plural(cells.shape[1], 'column')}."
     require_input(len(cells) > 1 and cells.shape[1] > 2, f"{name} must be a table of costs: {form}; {got}")
     costs = cells.iloc[:, 1:].map(lambda cell: "" if is_missing_mark(cell) else cell)
     return name, cells.iloc[:, 0].tolist(), list(cells.columns[1:]), costs.to_numpy(dtype=object)

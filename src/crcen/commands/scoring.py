@@ -176,8 +176,7 @@ def scored_chunks(
             yield chunk, model.estimator_.predict_proba(encoded.X)
         else:
             yield chunk, model.predict_proba(model_rows(model, chunk, ignored))
-    if is_empty:
-        raise InvalidInput(f"{source.name} has no rows.")
+    require_input(not is_empty, f"{source.name} has no rows.")
 
 
 @dataclass(frozen=True, eq=False)

@@ -624,6 +624,8 @@ def _least_class_weights(rows: CurveRows, recalls: Mapping[Hashable, float]) -> 
 def stratified_splits(cv: Splitter, X: Rows, y: ArrayLike, random_state: int) -> list[tuple[Index, Index]]:
     """Split rows: an int is that many stratified folds, shuffled; anything else is as in scikit-learn."""
     labels, refused = np.asarray(as_numpy(y)), f"cross-validation by {cv!r} cannot split these rows"
+    if labels.ndim != 1:
+        raise InvalidInput(f"y must hold a label for each row of X: got an array of shape {labels.shape}")
     rarest = int(np.unique(labels, return_counts=True)[1].min(initial=len(labels)))
     if isinstance(cv, int | np.integer) and rarest < cv:
         raise InvalidInput(f"{refused}: the rarer class has {rarest} rows, fewer than the {cv} folds")

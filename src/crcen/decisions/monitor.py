@@ -232,7 +232,8 @@ class KeyEquationMonitor(ShownInOneLine):
             self._weight_unit, self._audits = unit, audits
             return self._take([(when, sums)], words)
         cohorts, are_dates = cohort_numbers(cohort, numbers.size)
-        present, late = self._cohorts.present_of(now, cohorts, are_dates), self._cohorts.is_closed(cohorts)
+        present, last = self._cohorts.present_of(now, cohorts, are_dates), self._cohorts.present
+        late = cohorts + self._cohorts.delay < (-np.inf if last is None else last)  # their cohorts have been released
         pieces = {int(one): batch.sums(self._watched.price, 1.0, cohorts == one) for one in np.unique(cohorts[~late])}
         # From here on nothing can fail.
         self._weight_unit, self._audits = unit, audits
@@ -592,10 +593,6 @@ class Cohorts:
         if np.ndim(number) or number < cohorts.max():
             raise InvalidInput(f"now must be one cohort, none of the rows being later, got {now!r}", parameter="now")
         return int(number)
-
-    def is_closed(self, cohort: Index) -> Bools:
-        """Which cohorts have been released, so that their rows come too late."""
-        return cohort + self.delay < (-np.inf if self.present is None else self.present)
 
     def hold(self, cohort: int, sums: Sums) -> None:
         """Add sums of rows to a cohort that is open."""

@@ -16,9 +16,9 @@ from crcen.models.ensemble import PROBABILITIES, apply_map, fit_map
 from crcen.models.fitted import transactional_fit
 from crcen.models.search.folds import split_rows
 from crcen.models.validation import check_choice, check_classes, check_weights, check_y, take_rows
-from crcen.theory.checks import check_probabilities
+from crcen.theory.checks import check_clusters, check_probabilities
 from crcen.theory.price import Alpha, Labels, Price, WeightingLike, is_price_of_two, positive_number, resolve
-from crcen.theory.rows import Array, Estimator, LabelArray, Rows, Splitter, as_numpy
+from crcen.theory.rows import Array, Clusters, Estimator, LabelArray, Rows, Splitter, as_numpy
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -77,20 +77,23 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         """Fit the estimator and find the effect of its training on the odds.
 
         ``sample_weight`` is passed on to the estimator (to the last step of a pipeline); refused with a sampler.
-        Rows of the same ``groups`` stay together in the folds of ``method``; refused with "shift", which has none.
+        Rows of the same ``groups`` stay together in the folds of ``method``, and in those of an estimator whose ``fit``
+        takes groups; refused where neither has folds. They do not follow rows through a sampler.
         """
         with transactional_fit(self):
-            if groups is not None and self.method == "shift":
-                raise InvalidParameter("groups must go with a method that has folds: got method='shift'.")
-            X, y, sample_weight, groups = indexable(*map(as_numpy, (X, y, sample_weight, groups)))
-            labels = check_y(y, estimator=self)
+            try:
+                X, y, sample_weight, groups = indexable(*map(as_numpy, (X, y, sample_weight, groups)))
+                labels = check_y(y, estimator=self)
+            except (TypeError, ValueError) as error:
+                raise InvalidInput(f"y must hold a label for each row of X, other arrays a value: {error}") from error
             self.classes_ = check_classes(labels)
             weights = check_weights(sample_weight, labels[:, None])
             given = None if sample_weight is None else weights
             own = Labels.from_rows(self.classes_, labels, weights, self.pos_label)
             self.pos_label_ = own.positive
             self._check_parameters(own)
-            self.estimator_, self.class_factors_, doubt = self._fit_one(X, labels, given)
+            groups = check_clusters(groups, len(labels), "groups")
+            self.estimator_, self.class_factors_, doubt = self._fit_one(X, labels, given, groups)
             price = self._price_of_training(own) if _is(self.price, "training") else self.price
             self.price_ = own.resolve(price, own.counts(own.encode(labels), weights))
             for name in ("n_features_in_", "feature_names_in_"):
@@ -177,11 +180,14 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
     def _labels(self) -> Labels:
         return Labels(self.classes_, self.pos_label_)
 
-    def _fit_one(self, X: Rows, y: LabelArray, weights: Array | None) -> tuple[Estimator, Array, str]:
+    def _fit_one(
+        self, X: Rows, y: LabelArray, weights: Array | None, groups: Clusters | None
+    ) -> tuple[Estimator, Array, str]:
         """A clone fitted on rows, the factors of its training, and why they may not be exact."""
         estimator = clone(self._given_estimator())
         own_sampler = clone(self.sampling) if hasattr(self.sampling, "fit_resample") else None
-        if weights is not None and (own_sampler is not None or samplers_of(estimator)):
+        has_sampler = own_sampler is not None or bool(samplers_of(estimator))
+        if weights is not None and has_sampler:
             raise InvalidInput("sample_weight cannot follow rows through a sampler; resample or weigh, not both.")
         natural, totals = self._counts(y), self._counts(y, weights)
         if own_sampler is not None:
@@ -189,7 +195,15 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         for place, (name, step) in enumerate(getattr(estimator, "steps", [])):
             if hasattr(step, "fit_resample"):
                 estimator.steps[place] = (name, _WatchedSampler(step))
-        estimator.fit(X, y, **weight_argument(estimator, weights))
+        arguments = fit_arguments(estimator, weights, None if has_sampler else groups)
+        if groups is not None and self.method == "shift" and not any(key.endswith("groups") for key in arguments):
+            raise InvalidParameter("groups must go with a method or an estimator that has folds: got method='shift'.")
+        try:
+            estimator.fit(X, y, **arguments)
+        except InvalidParameter as error:
+            if self.method == "shift" or "groups" not in error.parameters:
+                raise
+            estimator.fit(X, y, **fit_arguments(estimator, weights, None))  # it holds no rows out
         recorded = []
         for place, (name, step) in enumerate(getattr(estimator, "steps", [])):  # a pipeline replaces its list
             if isinstance(step, _WatchedSampler):
@@ -229,13 +243,14 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         shares = class_shares(self.sampling, labels.n_classes, "sampling")
         return labels.by_class(shares[1], shares[0]) if np.ndim(self.sampling) == 0 else shares
 
-    def _calibrate(self, X: Rows, y: LabelArray, weights: Array | None, groups: ArrayLike | None) -> None:
+    def _calibrate(self, X: Rows, y: LabelArray, weights: Array | None, groups: Clusters | None) -> None:
         """Fit the map of ``method`` on the natural logits of rows that their estimator did not see."""
         n_classes = len(self.classes_)
         q, shift = np.full((len(y), n_classes), np.nan), np.zeros((len(y), n_classes))
         for train_rows, held_out in split_rows(self.cv, X, y, groups):
             own = None if weights is None else weights[train_rows]
-            fitted, factors, _ = self._fit_one(take_rows(X, train_rows), y[train_rows], own)
+            related = None if groups is None else groups[train_rows]
+            fitted, factors, _ = self._fit_one(take_rows(X, train_rows), y[train_rows], own, related)
             q[held_out] = check_columns(fitted.predict_proba(take_rows(X, held_out)))
             shift[held_out] = np.log(factors)
         seen = ~np.isnan(q).any(axis=1)
@@ -433,14 +448,13 @@ def _skorch(last: Estimator, none: Array) -> Array:
     raise _unreadable(name, f"what {kind} does to its probabilities is not certain")
 
 
-def weight_argument(estimator: Estimator, weights: Array | None) -> dict[str, Array]:
-    """Sample weights under the name that the estimator, or the last step of a pipeline, takes them by."""
-    if weights is None:
-        return {}
+def fit_arguments(estimator: Estimator, weights: Array | None, groups: Clusters | None) -> dict[str, Rows]:
+    """Sample weights, and groups if it takes them, as the estimator or the last step of a pipeline names them."""
     name, last = estimator.steps[-1] if hasattr(estimator, "steps") else ("", estimator)
-    if not has_fit_parameter(last, "sample_weight"):
+    if weights is not None and not has_fit_parameter(last, "sample_weight"):
         raise InvalidParameter(f"{type(last).__name__} takes no sample_weight: fit without it.")
-    return {f"{name}__sample_weight" if name else "sample_weight": weights}
+    given = {"sample_weight": weights, "groups": groups if has_fit_parameter(last, "groups") else None}
+    return {f"{name}__{key}" if name else key: value for key, value in given.items() if value is not None}
 
 
 class _WatchedSampler(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types

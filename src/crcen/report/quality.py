@@ -10,22 +10,11 @@ from numpy.typing import ArrayLike
 
 from crcen._support.text import Values, attributes, json_value, plural
 from crcen.report.evidence import Evidence, chosen_rows, class_probabilities, kept_by, log_odds, share_log_loss
+from crcen.theory import metrics as formulas
 from crcen.theory.expense import ExpenseStep, expense_steps, price_paths
 from crcen.theory.intervals import LEVEL, UNKNOWN, Interval, auc_interval, cost_interval, share_interval
 from crcen.theory.key_equation import KeyEquation, means_by_law
 from crcen.theory.limits import EXPENSE_Z, LEAST_VARIANCE, NEAR_PERFECT_AREA
-from crcen.theory.metrics import (
-    ConfusionCounts,
-    DecisionCurves,
-    Quality,
-    ThresholdCurve,
-    average_precision,
-    log_losses,
-    measure_quality,
-    percentile_interval,
-    roc_area,
-    row_draws,
-)
 from crcen.theory.price import CostRatio, Price, weighted_probability
 from crcen.theory.residual_test import clustered_variance
 from crcen.theory.rows import Array, Bools, Clusters, Index
@@ -48,15 +37,15 @@ class _Sample:
     weights: Array
 
     @cached_property
-    def counts(self) -> ConfusionCounts:
+    def counts(self) -> formulas.ConfusionCounts:
         rows = self.rows
         place = rows.y * rows.costs.shape[1] + rows.actions
         table = np.bincount(place, self.weights, rows.costs.size).astype(np.float64)
-        return ConfusionCounts.of_table(table.reshape(rows.costs.shape))
+        return formulas.ConfusionCounts.of_table(table.reshape(rows.costs.shape))
 
     @cached_property
-    def confusion(self) -> ConfusionCounts:
-        return ConfusionCounts.of_table(self.counts.table, self.rows.column)
+    def confusion(self) -> formulas.ConfusionCounts:
+        return formulas.ConfusionCounts.of_table(self.counts.table, self.rows.column)
 
     @property
     def alarms(self) -> float:
@@ -105,8 +94,8 @@ METRICS: dict[str, Metric] = {
     "balanced_accuracy": Metric("balanced accuracy", lambda s: s.counts.balanced_accuracy, is_binary=False),
     "macro_f1": Metric("macro F1", lambda s: s.counts.macro_f1, is_binary=False),
     "g_mean": Metric("G-mean", lambda s: float(s.counts.g_mean)),
-    "average_precision": Metric("average precision", lambda s: s.mean_over_classes(average_precision)),
-    "roc_auc": Metric("ROC AUC", lambda s: s.mean_over_classes(roc_area), lambda r: r.area_limits),
+    "average_precision": Metric("average precision", lambda s: s.mean_over_classes(formulas.average_precision)),
+    "roc_auc": Metric("ROC AUC", lambda s: s.mean_over_classes(formulas.roc_area), lambda r: r.area_limits),
     "log_loss": Metric("log loss", lambda s: s.mean(s.rows.log_losses)),
     "brier": Metric("Brier score", lambda s: s.mean(s.rows.squares)),
     "cost_per_1000": Metric(
@@ -143,15 +132,15 @@ class RowMetrics:
         self.weights: Array = np.ones(len(p)) if weights is None else weights
         self.clusters: Clusters | None = clusters
         self.watched = range(p.shape[1]) if self.column is None else [self.column]
-        self.curves = [ThresholdCurve(self.y == k, p[:, k]) for k in self.watched]
+        self.curves = [formulas.ThresholdCurve(self.y == k, p[:, k]) for k in self.watched]
         truth = np.eye(p.shape[1])[self.y]
-        self.log_losses: Array = log_losses(self.y, p)
+        self.log_losses: Array = formulas.log_losses(self.y, p)
         # For two classes the squared error of the positive one.
         self.squares: Array = ((p - truth) ** 2).sum(axis=1) * (1.0 if self.column is None else 0.5)
         self.paid: Array = self.costs[self.y, self.actions]
 
     @property
-    def confusion(self) -> ConfusionCounts:
+    def confusion(self) -> formulas.ConfusionCounts:
         """Found, missed, false alarms and the rest, for two classes."""
         return _Sample(self, self.weights).confusion
 
@@ -196,24 +185,24 @@ class RowMetrics:
             if self.clusters is not None:
                 units = np.unique(self.clusters, return_inverse=True)[1].ravel()
             ones = np.ones(int(units.max()) + 1, dtype=np.int64)
-            for some in row_draws(ones, n_resamples, np.random.default_rng(random_state)):
+            for some in formulas.row_draws(ones, n_resamples, np.random.default_rng(random_state)):
                 for copies in some:
                     sample = _Sample(self, copies[units].astype(np.float64) * self.weights)
                     for name, values in drawn.items():
                         values.append(metrics[name].value(sample))
                     progress(1)
-            limits |= {name: percentile_interval(np.array(values), LEVEL) for name, values in drawn.items()}
+            limits |= {name: formulas.percentile_interval(np.array(values), LEVEL) for name, values in drawn.items()}
         return {name: Interval(value, *limits.get(name, UNKNOWN[1:])) for name, value in found.items()}
 
 
-def count_values(counts: ConfusionCounts) -> dict[str, int]:
+def count_values(counts: formulas.ConfusionCounts) -> dict[str, int]:
     """Counts of two classes by name, ready for JSON."""
     tp, fp, fn, tn = (round(float(cell)) for cell in (counts.tp, counts.fp, counts.fn, counts.tn))
     named = {"positives": tp + fn, "found": tp, "missed": fn, "alarms": tp + fp, "false_alarms": fp}
     return {**named, "rightly_left_alone": tn}
 
 
-def count_sentence(counts: ConfusionCounts) -> str:
+def count_sentence(counts: formulas.ConfusionCounts) -> str:
     """Found, missed and false alarms in one sentence."""
     named = count_values(counts)
     if not named["alarms"]:
@@ -283,7 +272,7 @@ def price_ladder(price: float, imbalance_ratio: float) -> list[float]:
     return [*(float(f"{digit}e{decade}") for decade in range(low, high) for digit in (1, 2, 5)), 10.0**high]
 
 
-class OperatingPoints(DecisionCurves):
+class OperatingPoints(formulas.DecisionCurves):
     """Weighted counts of the rows above every price."""
 
     def __init__(self, target: Bools, p: Array, weights: Array) -> None:
@@ -293,10 +282,12 @@ class OperatingPoints(DecisionCurves):
         # Weight that the narrowest window is to catch.
         self.wanted_catches = WANTED_CATCHES * self.n_rows / len(target)
 
-    def counts(self, price: ArrayLike) -> ConfusionCounts:
+    def counts(self, price: ArrayLike) -> formulas.ConfusionCounts:
         """The confusion counts of deciding at prices."""
         tp, fp = self.counts_above(1.0 / (1.0 + np.asarray(price)))
-        return ConfusionCounts(tp=tp, fp=fp, fn=np.maximum(self.n_pos - tp, 0.0), tn=np.maximum(self.n_neg - fp, 0.0))
+        return formulas.ConfusionCounts(
+            tp=tp, fp=fp, fn=np.maximum(self.n_pos - tp, 0.0), tn=np.maximum(self.n_neg - fp, 0.0)
+        )
 
     def thinned(self, prices: Sequence[float], limit: int) -> Index:
         """Positions of at most `limit` scores: all, or those that are exact at the prices and others spread evenly."""
@@ -415,9 +406,11 @@ _COMPARED_POINTS = 81
 _EDGE = 1e-6
 
 
-def quality_of(evidence: Evidence) -> Quality:
+def quality_of(evidence: Evidence) -> formulas.Quality:
     """Decisions at the costs."""
-    quality = measure_quality(evidence.y, evidence.proba, evidence.cost_matrix, evidence.weights, evidence.clusters)
+    quality = formulas.measure_quality(
+        evidence.y, evidence.proba, evidence.cost_matrix, evidence.weights, evidence.clusters
+    )
     return quality if evidence.recall_lows is None else quality.with_recall_lows(evidence.recall_lows)
 
 
@@ -448,7 +441,10 @@ def compare(evidence: Evidence, others: Mapping[str, ArrayLike], name: str) -> l
         one = {"name": label, **rows.values(), "more_per_1000": 1000.0 * mean}
         one["interval"] = [1000.0 * (mean - half), 1000.0 * (mean + half)]
         if evidence.has_positive:
-            curves, counts = DecisionCurves(evidence.target, proba[:, evidence.labels.column], weights), rows.confusion
+            curves, counts = (
+                formulas.DecisionCurves(evidence.target, proba[:, evidence.labels.column], weights),
+                rows.confusion,
+            )
             ends = price_grid(price.cost_ratio, curves.n_neg / curves.n_pos)
             benefit = curves.net_benefit(np.geomspace(ends[0], ends[-1], _COMPARED_POINTS))
             one |= {"found": counts.tp, "alarms": counts.tp + counts.fp}

@@ -319,6 +319,11 @@ class Settings:
         for is_wrong, message, *parameters in (
             (not is_loopback(self.host) and not self.token, needs_token, "host"),
             (self.token is not None and len(self.token) < 8, "token must have at least 8 characters.", "token"),
+            (
+                not (self.token or "").isascii(),
+                "token must hold ASCII characters only, as headers of HTTP do.",
+                "token",
+            ),
             (not 0.0 <= self.audit < 1.0, no_share, "audit"),
             (self.default_action and not self.audit, "default_action must go with audit=.", "default_action", "audit"),
             (self.seed and not self.audit, "seed must go with audit=.", "seed", "audit"),

@@ -128,7 +128,8 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         options = {} if sample_weight is None else {"sample_weight": sample_weight}
         options |= {} if groups is None else {"groups": groups}
         if groups is not None and "groups" not in signature(estimator.fit).parameters:
-            raise InvalidParameter(f"{type(self.estimator).__name__} does not cross-validate: leave groups out.")
+            cannot = f"{type(self.estimator).__name__} does not cross-validate: leave groups out."
+            raise InvalidParameter(cannot, parameter="groups")
         with transactional_fit(self):
             self._take(estimator.fit(X, y, **options), getattr(y, "name", None))
             self.held_out_sums_ = held_out_sums(self.estimator_, y, sample_weight)

@@ -387,9 +387,11 @@ def _split(texts: Series) -> Words:
 def _ngram_counts(split: Words, places: Mapping[str, int] | None = None) -> tuple[Any, Any, NDArray[np.object_]]:
     """Counts of words in texts and of n-grams in words, (n, words) and (words, n-grams), and the n-grams."""
     # A text has far fewer words than n-grams, so both matrices in turn are much cheaper than their product. A space
-    # stands at both ends of a word.
+    # stands at both ends of a word. Words are sorted: sums over them are then the same to the bit in any batch.
     distinct, numbers, lengths = split
-    padded = [" ".join(["", *word.lower().split(), ""]) for word in distinct]
+    order = {word: i for i, word in enumerate(sorted(distinct))}
+    numbers = np.array([order[word] for word in distinct], dtype=np.int64)[numbers]
+    padded = [" ".join(["", *word.lower().split(), ""]) for word in order]
     parts = [[word[i : i + n] for n in _NGRAMS for i in range(len(word) - n + 1)] for word in padded]
     if places is None:
         places = {ngram: i for i, ngram in enumerate(sorted({ngram for own in parts for ngram in own}))}
@@ -398,7 +400,7 @@ def _ngram_counts(split: Words, places: Mapping[str, int] | None = None) -> tupl
     text_starts, word_starts = (np.append(0, np.cumsum(n)) for n in (lengths, [len(own) for own in at]))
     in_texts = sparse.csr_matrix((np.ones(len(numbers)), numbers, text_starts), shape=(len(lengths), len(parts)))
     in_words = sparse.csr_matrix((np.ones(len(found)), found, word_starts), shape=(len(parts), len(places)))
-    in_texts.sum_duplicates()  # and sorted, so that texts of the same words have equal components
+    in_texts.sum_duplicates()  # and sorts
     return in_texts, in_words, np.array(list(places), dtype=object)
 
 

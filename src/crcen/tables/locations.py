@@ -198,7 +198,8 @@ def paths_of(data: str | Path | Sequence[str | Path]) -> tuple[list[tuple[str, s
     else:
         names, base = [path], os.path.dirname(path)
     if not names:
-        raise DataUnavailable(f"no file at {path!r}: give a file, a folder, or a pattern such as 'days/*.csv'.")
+        where = f"in the folder {path!r}" if os.path.isdir(path) else f"at {path!r}"
+        raise DataUnavailable(f"no file {where}: give a file, a folder, or a pattern such as 'days/*.csv'.")
     return [(name, name, None) for name in names], base
 
 
@@ -356,7 +357,7 @@ class ReadOptions:
         for name in sorted(self.missing.keys() - {"", *columns}):
             close = closest(name, columns)
             meant = f"did you mean {close}?" if close else f"it has {listed(columns)}."
-            raise InvalidInput(f"missing must name a column of {where}: got {name!r}; {meant}", parameter="missing")
+            raise InvalidParameter(f"missing must name a column of {where}: got {name!r}; {meant}", parameter="missing")
 
     def apply(self, frame: DataFrame) -> DataFrame:
         """Cells with the stated missing values removed and dates in ISO form."""

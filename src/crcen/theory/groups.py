@@ -10,11 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 from crcen._support.lazy import special, stats
 from crcen._support.text import attributes
 from crcen.exceptions import InvalidInput
-from crcen.theory.intervals import UNKNOWN, Interval, share_interval
+from crcen.theory.intervals import UNKNOWN, Interval, design_effect, share_interval
 from crcen.theory.key_equation import EquationTest, KeyEquation, judge_equations, key_equation
 from crcen.theory.metrics import Quality, ThresholdCurve, measure_quality
 from crcen.theory.price import Lam, Price
-from crcen.theory.residual_test import clustered_variance
 from crcen.theory.rows import Array, Bools, Clusters, Index
 
 # Probability of calling any of the groups different, over all columns and metrics, if none is.
@@ -257,12 +256,19 @@ def named_groups(column: str, values: ArrayLike, n: int) -> tuple[list[str], Ind
 
 
 def _found_over_expected(is_pos: Bools, chance: Array, w: Array, noise: float, clusters: Index | None) -> Interval:
+    """Score interval of the factor r that makes rows positive with r times their chance: Wilson's for equal chances."""
     expected, found = float((w * chance).sum()), float(w[is_pos].sum())
     if expected <= 0.0:
         return UNKNOWN
-    alone = float((w**2 * chance * (1.0 - chance)).sum())
-    half = 1.96 * math.sqrt(clustered_variance(w * (is_pos - chance), alone, clusters)[0] * noise)
-    return Interval(found / expected, max(found - half, 0.0) / expected, (found + half) / expected)
+    ratio = found / expected
+    factor = 1.96**2 * noise * design_effect(is_pos - ratio * chance, w, clusters)
+    first, second = float((w**2 * chance).sum()), float((w**2 * chance**2).sum())
+    # The limits solve (found - r expected)² = factor (r first - r² second).
+    spread = max(expected * first - found * second, 0.0)  # below 0 if r times a chance is above 1
+    centre = found * expected + 0.5 * factor * first
+    half = math.sqrt(0.25 * (factor * first) ** 2 + factor * found * spread)
+    scale = expected**2 + factor * second
+    return Interval(ratio, max(centre - half, 0.0) / scale, (centre + half) / scale)
 
 
 def _at_recall(is_pos: Bools, chance: Array, w: Array, recall: float, cost_ratio: float) -> dict[str, float]:

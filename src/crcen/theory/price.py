@@ -46,7 +46,8 @@ def positive_number(value: object, name: str) -> float:
     hint = f"did you mean {-number:.12g}?" if number < 0.0 else "did you mean a small number above 0?"
     if not math.isfinite(number):
         hint = "did a computation before it overflow?"
-    raise InvalidParameter(f"{name} must be {allowed}, got {number:.12g}: {hint}")
+    named = name if name.islower() else ()  # otherwise a class
+    raise InvalidParameter(f"{name} must be {allowed}, got {number:.12g}: {hint}", parameter=named)
 
 
 @dataclass(frozen=True, repr=False)

@@ -5,18 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.special import expit
+from sklearn import model_selection
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import roc_auc_score
-from sklearn.model_selection import (
-    GridSearchCV,
-    GroupKFold,
-    KFold,
-    LeaveOneGroupOut,
-    RepeatedStratifiedKFold,
-    ShuffleSplit,
-    StratifiedGroupKFold,
-    StratifiedKFold,
-)
 from sklearn.utils.validation import check_is_fitted
 
 import crcen
@@ -62,7 +53,7 @@ def test_the_table_has_the_form_of_grid_search_and_the_settings_in_their_order()
     weighting = [crcen.Budget(1), crcen.Alpha(1.0), {0: 1.0, 1: 4.0}]
     clf = CRCENClassifierCV(weighting, hidden=[(2,), (3, 2)], l2=[1e-3, 10.0], **QUICK).fit(X, y)
     points = {"hidden": [(2,)], "l2": [1e-3], "weighting": [None], "encoding": ["standard"]}
-    grid = GridSearchCV(CRCENClassifier(solver="adam", max_epochs=1), points, cv=3).fit(X, y)
+    grid = model_selection.GridSearchCV(CRCENClassifier(solver="adam", max_epochs=1), points, cv=3).fit(X, y)
     table, times = clf.cv_results_, {"mean_fit_time", "std_fit_time", "mean_score_time", "std_score_time"}
     assert set(grid.cv_results_) - times == set(table) - {"epochs", "is_dropped"}  # a stack has no time a setting
     for name in set(grid.cv_results_) - times:
@@ -294,15 +285,15 @@ def same_search(one, other):
 @pytest.mark.parametrize(
     "splitter",
     [
-        StratifiedKFold(3),
-        StratifiedKFold(4, shuffle=True, random_state=1),
-        KFold(3, shuffle=True, random_state=0),
-        ShuffleSplit(3, test_size=0.4, random_state=0),
-        ShuffleSplit(1, test_size=0.3, random_state=0),  # one fold is enough
-        RepeatedStratifiedKFold(n_splits=2, n_repeats=2, random_state=0),
-        GroupKFold(3),
-        StratifiedGroupKFold(3),
-        LeaveOneGroupOut(),
+        model_selection.StratifiedKFold(3),
+        model_selection.StratifiedKFold(4, shuffle=True, random_state=1),
+        model_selection.KFold(3, shuffle=True, random_state=0),
+        model_selection.ShuffleSplit(3, test_size=0.4, random_state=0),
+        model_selection.ShuffleSplit(1, test_size=0.3, random_state=0),  # one fold is enough
+        model_selection.RepeatedStratifiedKFold(n_splits=2, n_repeats=2, random_state=0),
+        model_selection.GroupKFold(3),
+        model_selection.StratifiedGroupKFold(3),
+        model_selection.LeaveOneGroupOut(),
     ],
     ids=lambda s: type(s).__name__,
 )
@@ -323,7 +314,10 @@ def test_a_splitter_is_its_folds(splitter):
 def test_a_number_is_stratified_shuffled_folds(cv):
     clf = CRCENClassifierCV(cv=cv, **GRID).fit(X, y)
     seed = int(np.random.RandomState(0).randint(2**31 - 1))
-    same_search(CRCENClassifierCV(cv=StratifiedKFold(cv, shuffle=True, random_state=seed), **GRID).fit(X, y), clf)
+    same_search(
+        CRCENClassifierCV(cv=model_selection.StratifiedKFold(cv, shuffle=True, random_state=seed), **GRID).fit(X, y),
+        clf,
+    )
     other = CRCENClassifierCV(cv=cv, **(GRID | {"random_state": 1})).fit(X, y)
     assert (other.cv_results_["mean_test_score"] != clf.cv_results_["mean_test_score"]).all()
 
@@ -406,11 +400,11 @@ EMPTY = ("hidden", "l2", "weighting", "encoding")
 @pytest.mark.parametrize(
     ("cv", "rows", "fit", "words"),
     [
-        (KFold(2), rare_at(*range(10)), {}, ONE_CLASS.format(r"\d+ rows?", 2)),
+        (model_selection.KFold(2), rare_at(*range(10)), {}, ONE_CLASS.format(r"\d+ rows?", 2)),
         (200, None, {}, r"by 200 cannot split these rows: .*n_splits=200"),
         (HALVES, None, {"sample_weight": (np.arange(150) < 100).astype(float)}, "a test fold holds no row with"),
-        (GroupKFold(3), None, {}, r"cross-validation by GroupKFold.*'groups' parameter"),
-        (GroupKFold(3), None, {"groups": [1, 2, 3]}, "groups must have one value for each"),
+        (model_selection.GroupKFold(3), None, {}, r"cross-validation by GroupKFold.*'groups' parameter"),
+        (model_selection.GroupKFold(3), None, {"groups": [1, 2, 3]}, "groups must have one value for each"),
         *((cv, None, {}, rf"cross-validation by {cv!r} cannot split") for cv in (1, 0, -2, True, 2.5, "three")),
     ],
 )
