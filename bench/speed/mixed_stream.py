@@ -1,7 +1,7 @@
 """Time and memory of `crcen fit --engine stream` on mixed tables, and beside LightGBM in memory.
 
 python -m bench.speed.mixed_stream [--rows 200000 2000000] [--text]
-python -m bench.speed.mixed_stream --flights [--rows N] [--columns N] [--seed 0] [--threads 1] [--memory 4GB] [--pairs 1]
+python -m bench.speed.mixed_stream --flights [--rows N] [--columns N] [--seed 0] [--threads 1] [--memory 4GB]
 
 Without ``--flights``: the table of `bench.speed.tables`, 25 columns of every kind, without its text column unless
 ``--text`` is given, as CSV and as Parquet. It is written in pieces, so that this process stays small.
@@ -18,8 +18,9 @@ a flight are a cluster. Several processes write CSV files of 20,000 rows into ``
   log loss of the held-out rows.
 
 Each runs in a process of its own; processor seconds, elapsed seconds and the largest resident set are those of the
-whole process: start, imports and reading included. ``--threads`` sets the cores of both. Compiled bytecode is cached
-beforehand, as it is in an installed package. Cost: per 1,000 unseen flights at 20 false alarms a miss.
+whole process: start, imports and reading included. ``--threads`` sets the cores of both, ``--pairs`` repeats them.
+Compiled bytecode is cached beforehand, as it is in an installed package. Cost: per 1,000 unseen flights at 20 false
+alarms a miss.
 """
 
 import argparse
@@ -193,9 +194,7 @@ def compare(told: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(dir=told.folder) as name:
         folder = Path(name)
         env["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")
-        print(
-            f"{os.cpu_count()} cores, of which {told.threads} used, load average {os.getloadavg()[0]:.1f}", flush=True
-        )
+        print(f"{told.threads} of {os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}", flush=True)
         write_flights(told, folder)
         os.sched_setaffinity(0, cores[-told.threads :])
         child = [sys.executable, "-m", "bench.speed.mixed_stream", "--flights", "--columns", str(told.columns)]

@@ -37,7 +37,7 @@ _PARTS = {
     "group": (0.2, 1024, 65_536),  # rows of a row group of encoded rows
     "buffer": (0.3, 1024, 65_536),  # rows that are shuffled together
     "profile": (0.5, 1000, 32_768),
-    "bins": (0.25, 1000, 32_768),  # rows that LightGBM finds its bins by
+    "bins": (0.25, 1000, 16_384),  # rows that LightGBM finds its bins by
     "open": (0.2, 2, 2),  # row groups that are read at a time, at least
 }
 
