@@ -1,9 +1,13 @@
 """What Ray costs and brings on this machine: one process, one worker, two workers, on the same files.
 
     unshare -rn sh -c 'ip link set lo up && python -m bench.speed.ray_workers --out results/speed/ray_workers.txt'
+    unshare -rn sh -c 'ip link set lo up && python -m bench.speed.ray_workers --committee --threads 4'
 
 Each is fitted to few and to many rows, survey and balance included. The start of a local cluster varies by seconds from
-run to run, so that no speed is derived from the difference.
+run to run, so that no speed is derived from the difference. With ``--committee`` one cluster stays connected, and the
+committee of `crcen.fit_files` (network and LightGBM) is fitted by one and by two workers of ``--threads`` cores each:
+seconds of the trees, of the network and of the whole fit, and how many times as fast two workers are. The machine must
+have three times as many free cores as ``--threads``: two workers and the readers.
 """
 
 import argparse
@@ -22,13 +26,58 @@ os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 COLUMNS, EPOCHS, FILES = 30, 2, 16
 
 
+def committee(n: int, threads: int) -> list[str]:
+    """Seconds of the committee by one and by two workers."""
+    import ray
+
+    from crcen.commands import fit_files as files
+
+    seconds: dict[str, float] = {}
+
+    def timed(name: str) -> None:
+        run = getattr(files, name)
+
+        def measured(*args: object, **settings: object) -> object:
+            start = time.perf_counter()
+            found = run(*args, **settings)
+            seconds[name] = time.perf_counter() - start
+            return found
+
+        setattr(files, name, measured)
+
+    timed("grow_trees_on_ray"), timed("fit_ray")
+    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    ray.init(address="local", num_cpus=max(os.cpu_count() or 1, 2 * threads + 1), **quiet)
+    lines = [f"{n:,} rows, {COLUMNS} columns, {FILES} files, {EPOCHS} epochs; workers of {threads} cores of "
+             f"{os.cpu_count()}", f"{'':<12}{'trees, s':>10}{'network, s':>12}{'all, s':>9}"]  # fmt: skip
+    found = {}
+    with tempfile.TemporaryDirectory() as home:
+        crcen.make_rare_events(n, COLUMNS, 20, seed=1, path=Path(home) / "rows", rows_per_file=-(-n // FILES))
+        for workers in (1, 1, 2):  # the first one starts processes and loads libraries, which is none of the time
+            start = time.perf_counter()
+            how = {"workers": workers, "cpus_per_worker": threads, "epochs": EPOCHS, "random_state": 0}
+            crcen.fit_files(str(Path(home) / "rows"), target="y", engine="ray", **how)
+            found[workers] = [seconds["grow_trees_on_ray"], seconds["fit_ray"], time.perf_counter() - start]
+            trees, network, whole = found[workers]
+            lines.append(f"{workers} worker{'s' * (workers > 1):<4}{trees:>10.1f}{network:>12.1f}{whole:>9.1f}")
+            print(lines[-1], flush=True)
+    trees, network, whole = (one / two for one, two in zip(found[1], found[2], strict=True))
+    return [*lines, f"{'times as fast':<12}{trees:>9.2f}{network:>12.2f}{whole:>9.2f}"]
+
+
 def main() -> None:
     """Measure, print and save."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, nargs=2, default=(200_000, 2_000_000))
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--committee", action="store_true")
+    parser.add_argument("--threads", type=int, default=1, help="cores of a worker, with --committee")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
+    if options.committee:
+        print(*committee(options.rows[-1], options.threads), sep="\n")
+        return
     settings = {"epochs": EPOCHS, "hidden": (64,), "random_state": 0}
     fits = {
         "fit_stream": lambda folder: crcen.fit_stream(folder, "y", **settings),

@@ -297,9 +297,9 @@ def test_the_fingerprint_of_rows_in_passing_is_that_of_all_rows(rows, monkeypatc
     memory = crcen.TableClassifier(estimator=crcen.CRCENClassifier(hidden=(), random_state=0), random_state=0)
     memory.learn_columns(table)
     X = memory.encode(table).X
-    found = mixed_table.FingerprintOfAll(memory.columns_, [(table[:100], X[:100])])
+    found = mixed_table.FingerprintOfAll(memory.columns_, table[:100])
     for start in range(0, len(table), 170):
-        found.add(table[start : start + 170], X[start : start + 170])
+        found.add(TableCells(table[start : start + 170]), X[start : start + 170])
     fingerprint = found.fingerprint()
     hashes = row_hashes(memory.columns_, TableCells(table), X, fingerprint.salt)
     expected, counts = np.unique(hashes, return_counts=True)
@@ -401,8 +401,8 @@ def machines(n, seed):
     age, oil, kind = rng.gamma(2.0, 3.0, n), rng.normal(size=n), rng.choice(["A", "B", "C"], n)
     logits = np.column_stack([np.full(n, 2.5), 0.2 * age + (kind == "B") - 1.0, 2.0 * oil - 1.5])
     state = np.array(["Fine", "worn", "broken"])[(logits + rng.gumbel(size=(n, 3))).argmax(axis=1)]
-    oil = pd.Series(oil).mask(rng.random(n) < 0.05)
-    return pd.DataFrame({"age": age.round(2), "oil": oil, "kind": kind, "state": state})
+    missing = rng.random(n) < 0.05
+    return pd.DataFrame({"age": age.round(2), "oil": np.where(missing, np.nan, oil), "kind": kind, "state": state})
 
 
 @pytest.fixture(scope="module")
@@ -419,9 +419,8 @@ def files(tmp_path_factory):
 def test_weights_by_label_and_every_command_after_it(crcen_command, fit_command, files, tmp_path):
     options = ("--epochs", "2", "--hold-out", "0", "--weighting", "fine=1,WORN=5,broken=40")
     (printed, model), scored = fit_command(files / "train", "state", *options), tmp_path / "scored.csv"
-    assert "3 classes of state: Fine" in printed
-    assert "costs its weight: Fine 1, broken 40, worn 5" in printed
-    assert "Key equations on all rows of the stream: residual" in printed
+    for words in ("classes of state: Fine", "weight: Fine 1, broken 40, worn 5", "on all rows of the stream: residual"):
+        assert words in printed
     loaded = crcen.load(model)
     frame = pd.concat([pd.read_csv(files / "train" / f"{i}.csv") for i in range(2)])
     assert loaded.weighting_.counts.tolist() == frame["state"].value_counts()[loaded.classes_].tolist()
@@ -440,8 +439,8 @@ def test_costs_from_a_file_have_further_actions(crcen_command, fit_command, file
     options = ("--epochs", "1", "--hold-out", "0", "--costs", files / "costs.csv", "--json")
     (printed, model), scored = fit_command(files / "train", "state", *options), tmp_path / "scored.csv"
     found = json.loads(printed)
-    assert (found["classes"], sum(found["rows"]["by_class"])) == (["Fine", "broken", "worn"], 1800)
-    assert found["price"]["costs"] is not None
+    assert (found["classes"], found["price"]["costs"] is not None) == (["Fine", "broken", "worn"], True)
+    assert sum(found["rows"]["by_class"]) == 1800
     assert crcen_command("predict", model, files / "new.csv", "--out", scored)[0] == 0
     assert "inspect" in set(pd.read_csv(scored)["decision"])
 
@@ -453,19 +452,16 @@ def interaction_rows(n_classes=2, n=4000, seed=0, kind=True):
     y = (2.0 * X[:, 0] * X[:, 1] + X[:, 2] + rng.normal(size=n) > 2.0).astype(int)
     if n_classes == 3:
         y = np.where((y == 0) & (X[:, 2] < -1.0), 2, y)
-    frame = pd.DataFrame(X, columns=["a", "b", "c"])
-    if kind:
-        frame["kind"] = rng.choice(["u", "v", "w"], n)
-    return frame.assign(y=y)
+    columns = {"kind": rng.choice(["u", "v", "w"], n)} if kind else {}
+    return pd.DataFrame(X, columns=["a", "b", "c"]).assign(**columns, y=y)
 
 
 @pytest.fixture(scope="module", params=[2, 3])
 def fitted(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("rows")
-    frame = interaction_rows(request.param)
-    frame.to_csv(folder / "rows.csv", index=False)
-    path = folder / "model.crcen"
-    return crcen.fit_files(folder / "rows.csv", target="y", hold_out=0.3, epochs=3, out=path), path, request.param
+    interaction_rows(request.param).to_csv(folder / "rows.csv", index=False)
+    fit = crcen.fit_files(folder / "rows.csv", target="y", hold_out=0.3, epochs=3, out=folder / "model.crcen")
+    return fit, fit.path, request.param
 
 
 def test_the_evidence_is_that_of_evaluate_on_rows_that_were_not_trained_on(fitted):
@@ -487,6 +483,7 @@ def test_the_evidence_is_that_of_evaluate_on_rows_that_were_not_trained_on(fitte
     board = {one.name: one.log_loss for one in fit.model.estimator_.leaderboard_}
     assert board["committee"] <= min(board["networks"], board["trees"]) + 0.015
     assert fit.model.key_equation_.residual < 1e-10
+    assert fit.model.held_out_sums_.counts.sum() == fit.evidence.n_rows  # what a monitor compares with
     new = interaction_rows(n_classes, 1000, 7).drop(columns="y")
     np.testing.assert_array_equal(crcen.load(path).predict_proba(new), fit.model.predict_proba(new))
 
@@ -495,8 +492,8 @@ def test_the_evidence_is_that_of_evaluate_on_rows_that_were_not_trained_on(fitte
 @pytest.mark.parametrize("clusters", [None, "who"])
 def test_every_row_has_one_use_and_clusters_and_copies_stay_together(tmp_path, monkeypatch, kind, clusters):
     frame = interaction_rows(kind=kind, n=1500)
-    frame = pd.concat([frame, frame[:200]], ignore_index=True).assign(who=lambda f: f.index % 300)
-    frame = frame.drop(columns="who") if clusters is None else frame
+    who = {} if clusters is None else {clusters: np.arange(1700) % 300}
+    frame = pd.concat([frame, frame[:200]], ignore_index=True).assign(**who)
     frame.to_parquet(tmp_path / "rows.parquet", row_group_size=100)
     seen = {}
 
@@ -527,7 +524,7 @@ def test_every_row_has_one_use_and_clusters_and_copies_stay_together(tmp_path, m
 
 
 def test_the_network_ends_after_its_first_epoch_if_the_trees_leave_it_no_weight(monkeypatch):
-    monkeypatch.setattr(StackingRows, "goes_on", lambda rows, network: False)
+    monkeypatch.setattr(StackingRows, "should_continue", lambda rows, network: False)
     fit = crcen.fit_files(interaction_rows(), target="y", epochs=3, hidden=(2,))
     assert (fit.network.n_iter_, "the network ended after its first epoch" in " ".join(fit.notes)) == (1, True)
 
@@ -574,18 +571,17 @@ def test_the_peak_of_memory_is_within_the_smallest_bound_and_as_announced(tmp_pa
     frame["y"] = (frame["a"] + (frame["there"] < "15") + rng.normal(size=len(frame)) > 2).astype(int)
     frame.to_csv(tmp_path / "rows.csv", index=False)
     fit = [sys.executable, "-m", "crcen", "fit", tmp_path / "rows.csv", "--target", "y", "--engine", "stream"]
-    fit += ["--epochs", "1", "--out", tmp_path / "m.crcen", "--memory"]
+    fit += ["--epochs", "1", "--out", tmp_path / "m.crcen"]
     code = "import runpy, sys; sys.argv = sys.argv[1:]\ntry: runpy.run_module('crcen', run_name='__main__')\n"
     code += "finally: print(open('/proc/self/status').read())"
-    rejected = subprocess.run([*fit, "1MB"], capture_output=True, text=True, check=False)
-    assert rejected.returncode == 2
-    (smallest,) = re.findall(r"--memory must be at least (\d+) MB for this table", rejected.stderr)
-    child = [fit[0], "-c", code, *fit[2:], f"{smallest}MB"]
-    printed = subprocess.run(child, capture_output=True, text=True, check=True).stdout
-    peak = 1024 * int(re.findall(r"VmHWM:\s+(\d+) kB", printed)[0])
-    (announced,) = re.findall(r"the fit uses about (\d+) MB of at most", printed)
-    assert peak <= int(smallest) * 1e6
-    assert peak == pytest.approx(int(announced) * 1e6, rel=0.1)
+    rejected = subprocess.run([*fit, "--memory", "1MB"], capture_output=True, text=True, check=False).stderr
+    (smallest,) = re.findall(r"--memory must be at least (\d+) MB for this table", rejected)
+    for stated in (["--memory", f"{smallest}MB"], []):
+        child = [fit[0], "-c", code, *fit[2:], *stated]
+        printed = subprocess.run(child, capture_output=True, text=True, check=True).stdout
+        peak = 1024 * int(re.findall(r"VmHWM:\s+(\d+) kB", printed)[0])
+        (announced,) = re.findall(r"the fit uses at most (\d+) MB of memory", printed)
+        assert 0.75 * int(announced) * 1e6 <= peak <= min(int(announced), int(smallest) if stated else 10**6) * 1e6
 
 
 def coded(n_classes, folder):
@@ -616,7 +612,7 @@ def test_trees_are_those_of_lightgbm_in_values_of_the_columns(tmp_path, n_classe
     assert binned.codes.shape == (2800, 3)
     assert list(tmp_path.iterdir()) == []  # the file of bin numbers disappears with the process
     grown = grow_trees(plan, binned, held_out, GrownTrees())
-    assert grow_trees(replace(plan, threads=2), binned, held_out, GrownTrees()).losses == grown.losses
+    assert grow_trees(replace(plan, threads=2), binned, held_out, GrownTrees()).losses == pytest.approx(grown.losses)
     who = pd.Series(np.arange(1200) % 50).mask(lambda one: one == 7)
     rows = StackingRows(lambda: [(None, X[2800:])], y[2800:], plan.labels, grown.ensemble(plan), who)
     assert sorted(np.concatenate(rows.folds)) == list(range(1200))
@@ -624,7 +620,8 @@ def test_trees_are_those_of_lightgbm_in_values_of_the_columns(tmp_path, n_classe
     counts = SimpleNamespace(counts=np.bincount(y[:2800]))
     for sign in (-1.0, 1.0):  # a network that knows the labels, and one that knows the opposite
         found = sign * np.eye(n_classes)[y[2800:]] + np.random.default_rng(0).normal(size=(1200, n_classes))
-        assert rows.goes_on(SimpleNamespace(weighting=counts, logits=lambda X, found=found: [found])) == (sign > 0)
+        network = SimpleNamespace(weighting=counts, logits=lambda X, found=found: [found])
+        assert rows.should_continue(network) == (sign > 0)
     model = lightgbm.Booster(model_str=grown.models[0])
     raw = model.predict(plan.codes(X).astype(float), raw_score=True, num_iteration=grown.n_best)
     found = grown.ensemble(plan).logits(X)

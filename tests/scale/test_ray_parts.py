@@ -67,8 +67,7 @@ def test_readers_send_the_rows_of_the_files(told, table):
 
 READER = """
 import pickle, sys
-from crcen.scale.sources import read_groups
-from crcen.scale.sources import survey_part
+from crcen.scale.sources import read_groups, survey_part
 told = pickle.loads(open(sys.argv[1], 'rb').read())
 rows = sum(len(table) for table in read_groups([[0, 1]], *told))
 survey_part(told[0], 0.0, 0)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from math import inf
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,6 @@ from typing import Any
 
 import joblib
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 from sklearn.base import clone
@@ -34,7 +34,7 @@ from crcen.scale.committee import BinnedRows, GrownTrees, StackingRows, TreePlan
 from crcen.scale.memory import MemoryBound
 from crcen.scale.mixed_table import EncodedRows, FingerprintOfAll, FrameSample, HeldOutRows, LearnedColumns, TableSurvey
 from crcen.scale.ray import connected, grow_trees_on_ray
-from crcen.scale.sources import ArrowSource
+from crcen.scale.sources import OPEN_BYTES, ArrowSource
 from crcen.scale.stream import check_counts, fit_stream, lock_storage, rows_together
 from crcen.tables.cells import TableCells, as_text
 from crcen.tables.columns import BooleanColumn, DroppedColumn, NumberColumn, encode_table
@@ -45,12 +45,13 @@ from crcen.tables.text import BLOCK_BYTES, BLOCKS_AHEAD, TextPart
 from crcen.theory.checks import check_whole_number
 from crcen.theory.goals import goal_of
 from crcen.theory.price import Labels
-from crcen.theory.rows import Estimator
+from crcen.theory.rows import Estimator, LabelArray
 
+Storage = str | Path | None
 ENGINES, LEARNERS = ("stream", "ray"), ("committee", "networks")
 _FEWEST_TO_STACK = 10  # held-out rows of each class
 _NO_EVIDENCE = "No evidence from held-out rows: use crcen evaluate on other rows."
-_FINGERPRINT_ROWS, _FIRST_ROWS = 65_536, 1000
+_FINGERPRINT_ROWS, _FIRST_ROWS, _SCORED_ROWS = 65_536, 1000, 8192
 _FIRST_BYTES, _SMALLEST_BLOCK = 2**24, 2**18
 _WORKER_SETTINGS = ("cpus_per_worker", "max_failures", "worker_timeout", "verbose")
 
@@ -193,7 +194,7 @@ def fit_files(
     _read_ahead(table, _FIRST_BYTES)
     first = next(table.chunks(_FIRST_ROWS, [*names, target]))
     raw_bytes = max(8.0 * len(first.columns), first.memory_usage(deep=True).sum() / max(1, len(first)))
-    sizes = bound.rows(frame=5 * raw_bytes, sample=4 * raw_bytes)
+    sizes = bound.rows(1.2 * (table.n_rows or inf), frame=5 * raw_bytes, sample=4 * raw_bytes)
     bound.expected["read"] = min(_read_ahead(table, bound.share("read")), raw_bytes * (table.n_rows or inf))
     sample_rows = min(mixed_table.SAMPLE_ROWS, sizes["sample"])
     survey = TableSurvey(names, target, frozenset(categorical), seed, sample_rows)
@@ -215,18 +216,18 @@ def fit_files(
     check_counts(workers=workers, cpus_per_worker=cpus)
     n_training = round((1.0 - hold_out) * survey.n_rows)
     sizes |= bound.rows(survey.n_rows - n_training, held_out=3 * raw_bytes)
-    sizes |= bound.rows(len(sample), profile=24 * n_columns)
+    sizes |= bound.rows(len(sample), profile=24 * n_columns, bins=28 * n_columns)
     n_stored = len(mixed_table.stored_widths(learned.used)) + 1
     sizes |= bound.rows(n_training, encoded=5 * raw_bytes + 24 * n_columns, group=24 * n_stored)
     bound.rows(open=(STREAM_BYTES + 8192) * n_stored)
     n_together = min(n_training, rows_together(n_columns))
     n_together = min(n_together, bound.rows(n_together, buffer=28 * (n_columns + 1))["buffer"])
-    hashes = FingerprintOfAll(learned.used, mixed_table.encoded_blocks(learned.used, sample))
+    hashes = FingerprintOfAll(learned.used, sample)
     sample = sample[:: -(-len(sample) // sizes["profile"])]
     bound.expected["kept"] = 2 * raw_bytes * len(sample)
     if learner == "committee":
         room = memory if engine == "ray" and memory is not None else bound.share("trees")
-        classes, cells = sorted(set(labels.values())), TableCells(sample)
+        classes, cells = sorted(set(labels.values())), TableCells(sample[:: -(-len(sample) // sizes["bins"])])
         counts = [sum(survey.labels[cell] for cell, label in labels.items() if label == one) for one in classes]
         own = Labels.from_totals(np.array(classes), counts, counts, positive, price)
         threads = cpus if engine == "ray" else joblib.cpu_count()
@@ -235,16 +236,16 @@ def fit_files(
         bound.expected["trees"] = plan.n_bytes
         settings["pos_label"] = own.positive
     if engine == "stream":
-        n_open = min(8.0, n_training / sizes["group"], bound.share("open") / (8 * n_stored * sizes["group"]))
-        bound.expected["open"] = max(2.0, n_open) * n_stored * (STREAM_BYTES + 2 * sizes["group"])
+        group_bytes = 8 * n_stored * min(n_training, sizes["group"])
+        n_open = min(8, n_training // sizes["group"] + 1, max(2, min(OPEN_BYTES, bound.share("open")) // group_bytes))
+        bound.expected["open"] = n_open * (n_stored * STREAM_BYTES + 2 * group_bytes)  # stored and decoded
         bound.expected["buffer"] = 2e7 + 18 * (n_columns + 1) * n_together
         settings = {"buffer_rows": None if memory is None else max(1, n_together)} | settings
     held_out = HeldOutRows(hold_out, hold_out / 2 if learner == "committee" else 0.0, clusters, seed, sizes["held_out"])
     bound.release()
-    cluster = connected(workers * cpus) if engine == "ray" else nullcontext()
     with (
         lock_storage(storage),
-        cluster,
+        connected(workers * cpus) if engine == "ray" else nullcontext(),
         _rows(table, learned, survey, labels, storage, verbose, hashes, held_out, bound, sizes) as source,
     ):
         bound.release()
@@ -273,7 +274,7 @@ def fit_files(
                     grown = _grown_trees(plan, source, judged, storage, verbose)
                 of_clusters = None if clusters is None else as_text(stacking[clusters])
                 rows = StackingRows(stacking_blocks, y, own, grown.ensemble(plan), of_clusters, seed)
-                settings["goes_on"] = rows.goes_on
+                settings["should_continue"] = rows.should_continue
                 bound.release()
         if engine == "ray":
             network = fit_ray(source, target, price, workers=workers, storage=storage, **settings)
@@ -296,7 +297,8 @@ def fit_files(
     bound.release()
     encoded = model.encode(sample)
     model.background_ = typical_table(model.columns_, encoded.X)
-    model.profile_ = profile_of(model.columns_, TableCells(sample), encoded, training_scores(estimator, encoded.X))
+    scores = training_scores(estimator, encoded.X[:: -(-len(encoded.X) // _SCORED_ROWS)])
+    model.profile_ = profile_of(model.columns_, TableCells(sample), encoded, scores)
     if fingerprint:
         model.fingerprint_ = hashes.fingerprint()
     inputs.remember(model, table, clusters)
@@ -328,21 +330,16 @@ def _evidence(
     if missing:
         notes.append(f"no held-out row of {listed(missing)}: give a larger hold_out")
         return None
-    if model.weighting_.positive is not None:
-        own = {name: getattr(model, name) for name in ("classes_", "pos_label_", "weighting_")}
-        margins = [model.decision_function(part) for part, _ in mixed_table.encoded_blocks(model.columns_, frame)]
-        answers = SimpleNamespace(**own, oof_decision_function_=np.concatenate(margins))
-        model.held_out_sums_ = held_out_sums(answers, y, None)
     frame, clusters = frame.assign(**{target: y}), held_out.clusters
     if clusters is not None:
         frame[clusters] = as_text(frame[clusters]).fillna("")  # rows without a cluster were held out together
     found = evaluate_table(model, frame, target=target, clusters=clusters, n_resamples=0)
+    own = {name: getattr(model, name) for name in ("classes_", "weighting_")}
+    model.held_out_sums_ = held_out_sums(SimpleNamespace(**own, oof_proba_=found.expense.rows.p), y, None)
     return replace(found, data="held-out rows")
 
 
-def _grown_trees(
-    plan: TreePlan, source: ArrowSource, held_out: tuple[Any, Any], storage: str | Path | None, verbose: int
-) -> GrownTrees:
+def _grown_trees(plan: TreePlan, source: ArrowSource, held_out: Any, storage: Storage, verbose: int) -> GrownTrees:
     """Trees on the training rows, stopped by held-out rows; with a storage folder they continue from its checkpoint."""
     start, save, folder = GrownTrees(plan.fingerprint(source.fingerprint)), None, _folder(storage)
     if folder is not None:
@@ -358,7 +355,7 @@ def _columns_of_type(table: Table, is_type: Callable[[pa.DataType], bool]) -> li
     return [] if table.schema is None else [one.name for one in table.schema if is_type(one.type)]
 
 
-def _folder(storage: str | Path | None) -> Path | None:
+def _folder(storage: Storage) -> Path | None:
     return None if storage is None or "://" in str(storage) else Path(storage)
 
 
@@ -368,7 +365,7 @@ def _rows(
     learned: LearnedColumns,
     survey: TableSurvey,
     labels: Mapping[object, Label],
-    storage: str | Path | None,
+    storage: Storage,
     verbose: int,
     hashes: FingerprintOfAll,
     held_out: HeldOutRows,
@@ -392,18 +389,16 @@ def _rows(
             for number, _, frame in mixed_table.frames_of(table, [*names, survey.target], n_rows=sizes["encoded"]):
                 held_out.split(frame, frame[names].to_numpy(dtype=np.float64), number, table.parts[number].name)
             source = source.without_held_out(held_out.share, held_out.seed)
-        for block in source.blocks(_FINGERPRINT_ROWS):
-            for chunk in block:
-                hashes.add(None, chunk.X)
+        for chunk in chain.from_iterable(source.blocks(_FINGERPRINT_ROWS)):
+            hashes.add(TableCells(None), chunk.X)
         yield source
         return
     needed = "storage must be a folder for a table that is not all numbers, since its encoded rows are kept there"
     require(storage is None or _folder(storage) is not None, f"{needed}: got {storage!r}.", "storage")
 
-    def use(frame: pd.DataFrame, X: NDArray[np.float64], number: int) -> NDArray[np.bool_]:
-        kept = held_out.split(frame, X, number, table.parts[number].name)
-        if kept.any():
-            hashes.add(frame[kept], X[kept])
+    def use(cells: TableCells, parts: list[LabelArray], number: int) -> NDArray[np.bool_]:
+        kept = held_out.split(cells.frame, np.column_stack(parts), number, table.parts[number].name)
+        hashes.add(cells, parts, kept)
         return kept
 
     also = [] if held_out.clusters is None else [held_out.clusters]

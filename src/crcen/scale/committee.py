@@ -62,9 +62,8 @@ class TreePlan:
     share: float = 1.0  # share of the training rows that memory has room for
     n_bytes: int = 0  # memory that the rows and histograms will take
     pool_bytes: int = 0  # of it, for histograms
-    # The result does not depend on the number of threads
     seed: int = 0
-    threads: int = 1
+    threads: int = 1  # the result does not depend on it
 
     @property
     def n_outputs(self) -> int:
@@ -77,8 +76,8 @@ class TreePlan:
 
     def fingerprint(self, source: str) -> str:
         """A text that differs for other settings, or for rows of another fingerprint ``source``."""
-        about = repr((source, self.seed, self.share, SETTING, self.limits, self.labels))
-        return hashlib.sha256(about.encode()).hexdigest()
+        about = source, self.seed, self.share, SETTING, self.limits, self.labels
+        return hashlib.sha256(repr(about).encode()).hexdigest()
 
     def params(self) -> dict[str, object]:
         """LightGBM's parameters."""
@@ -322,19 +321,19 @@ class StackingRows:
         drawn = np.array_split(np.random.default_rng(seed).permutation(cluster.max() + 1), 4)
         self.folds = [np.flatnonzero(np.isin(cluster, part)) for part in drawn if len(part)]
 
-    def weigh(self, network: Ensemble) -> tuple[committee.Stacking, float, Array, Array]:
+    def weigh(self, network: Ensemble, ridge: float | None = None) -> tuple[committee.Stacking, float, Array, Array]:
         """Weights of network and trees, the shrinkage, the logits of both and the weights of rows."""
         of_network = np.concatenate([network.logits(X)[0] for _, X in self._blocks()])
         logits, counts = np.stack([of_network, self._of_trees], axis=1), network.weighting.counts
         # The class ratio of the training rows is known better than that of the held-out ones.
         sizes = (counts / np.bincount(self.target, minlength=len(counts)))[self.target]
         sizes /= sizes.mean()
-        ridge = committee.choose_ridge(logits, self.target, sizes, self.folds, self._seed)
+        ridge = ridge or committee.choose_ridge(logits, self.target, sizes, self.folds, self._seed)
         return committee.fit_stacking(logits, self.target, sizes, ridge), ridge, logits, sizes
 
-    def goes_on(self, network: Ensemble) -> bool:
+    def should_continue(self, network: Ensemble) -> bool:
         """Whether a network has a weight after its first epoch; if not, its training ends."""
-        return bool(self.weigh(network)[0].weights[0] > 0.0)
+        return bool(self.weigh(network, committee.RIDGES[0])[0].weights[0] > 0.0)
 
 
 def stack_members(network: CRCENClassifier, rows: StackingRows, grown: GrownTrees) -> committee.CommitteeClassifier:

@@ -12,10 +12,9 @@ from crcen._support.lazy import pa
 from crcen.exceptions import InvalidParameter
 from crcen.training.engine import free_memory
 
-_LIBRARIES = 95_000_000  # code of LightGBM and readers, and their buffers: loaded by the steps that need them
-_SPARE = 25_000_000  # for what differs between machines
+_LIBRARIES = 120_000_000  # code of LightGBM and readers, and their buffers, loaded by the steps that need them; a spare
 _SMALLEST_ROOM = 50_000_000
-_TYPICAL = 0.75  # share of the planned memory of a step that was used in trials
+_KEPT = 1.25  # without a bound, allocators keep freed memory, how much differs from run to run
 _UNKNOWN_BASE = 400_000_000
 # Arguments of glibc's mallopt. By default it keeps freed arrays of up to 32 MB for itself.
 _MMAP_THRESHOLD, _ARENA_MAX, _LARGE_ARRAY = -3, -8, 2**16
@@ -24,7 +23,7 @@ _STEPS = (
     ("frame", "sample", "read"),
     ("kept", "held_out", "encoded", "group", "read"),
     ("kept", "held_out", "buffer", "open"),
-    ("kept", "held_out", "trees"),
+    ("kept", "held_out", "trees", "bins"),
     ("kept", "held_out", "profile"),
 )
 # Shares of the room for bytes that are read ahead, row groups that are open and the rows of the trees.
@@ -38,6 +37,7 @@ _PARTS = {
     "group": (0.2, 1024, 65_536),  # rows of a row group of encoded rows
     "buffer": (0.3, 1024, 65_536),  # rows that are shuffled together
     "profile": (0.5, 1000, 32_768),
+    "bins": (0.25, 1000, 16_384),  # rows that LightGBM finds its bins by
     "open": (0.2, 2, 2),  # row groups that are read at a time, at least
 }
 
@@ -52,7 +52,7 @@ class MemoryBound:
         self._stated = n_bytes
         if n_bytes is not None:
             _return_freed_memory()
-        self._base = _resident_bytes() + _LIBRARIES + _SPARE
+        self._base = _resident_bytes() + _LIBRARIES
         self._room = 2**62 if n_bytes is None else n_bytes - self._base
         self.expected: dict[str, float] = {}
 
@@ -73,26 +73,21 @@ class MemoryBound:
             return free_memory(torch.device("cpu")) // 2
         return int(_SHARES[name] * self._room)
 
-    def release(self) -> None:
+    def release(self, _: object = None) -> None:
         """Return freed memory to the system; called between steps."""
-        if self._stated is not None:
-            with suppress(OSError, AttributeError, TypeError):  # another C library than glibc
-                ctypes.CDLL(None).malloc_trim(0)
+        pa.default_memory_pool().release_unused()
+        with suppress(OSError, AttributeError, TypeError):  # another C library than glibc
+            ctypes.CDLL(None).malloc_trim(0)
 
     def releasing(self, show: Callable[[float], None]) -> Callable[[float], None]:
-        """A function that shows the share of work done and releases memory."""
-
-        def step(share: float) -> None:
-            show(share)
-            self.release()
-
-        return step
+        """``show``, which with a bound also releases memory."""
+        return show if self._stated is None else lambda share: self.release(show(share))  # type: ignore[func-returns-value]
 
     def __str__(self) -> str:
         largest = max(sum(self.expected.get(name, 0.0) for name in step) for step in _STEPS)
-        peak = self._base - _SPARE + _TYPICAL * largest
-        stated = "" if self._stated is None else f" of at most {self._stated / 1e6:,.0f} MB"
-        return f"about {peak / 1e6:,.0f} MB{stated} of memory"
+        peak = self._base + _KEPT * largest if self._stated is None else min(self._base + largest, self._stated)
+        stated = "" if self._stated is None else f" of the {self._stated / 1e6:,.0f} MB stated"
+        return f"at most {peak / 1e6:,.0f} MB of memory{stated}"
 
 
 def _resident_bytes() -> int:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from crcen._support.lazy import pa, pd, pq
+from crcen._support.lazy import pa, pc, pd, pq
 from crcen.exceptions import InvalidInput
 from crcen.scale.sources import OPEN_BYTES, ArrowSource, Chunk, kept_in, labels_of, numbers_of, row_keys, row_shares
 from crcen.tables import columns as kinds
-from crcen.tables.cells import ColumnCells, TableCells, as_text
+from crcen.tables.cells import ColumnCells, TableCells, as_arrow, as_text
 from crcen.tables.columns import CategoryColumn, Column, DroppedColumn, NumberColumn
 from crcen.tables.fingerprint import MOST_HASHES, Fingerprint, row_hashes
 from crcen.tables.reading import Table
@@ -31,36 +31,36 @@ class ColumnFacts:
     """Facts of all rows about one column."""
 
     n_missing: int = 0  # cells that are missing, or infinite in a column of numbers
-    # Cells that are finite numbers, their range, and whether all are whole
-    n_numbers: int = 0
+    n_numbers: int = 0  # cells that are finite numbers, their range, and whether all are whole
     low: float = np.inf
     high: float = -np.inf
     is_whole: bool = True
     n_others: int = 0  # cells that are there and no number; not counted further once most of a chunk were none
     looks_numeric: bool = True
-    # Rows of each value as text; None if there are too many values
-    counts: dict[str, int] | None = None
+    counts: dict[str, int] | None = None  # rows of each value as text; None if there are too many values
 
-    def add(self, series: Series, *, is_counted: bool) -> None:
+    def add(self, cells: ColumnCells, *, is_counted: bool) -> None:
         """Add cells; values of numbers are counted only with ``is_counted``."""
-        dtype = series.dtype
+        series, dtype = cells.series, cells.series.dtype
         is_number = pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype)
         if pd.api.types.is_datetime64_any_dtype(dtype):
             self.n_missing += int(series.isna().sum())
             return
-        text = series if is_number and not is_counted else as_text(series)
         if (is_counted or not is_number) and self.counts is not None:
-            for value, number in text.value_counts().items():
-                self.counts[str(value)] = self.counts.get(str(value), 0) + int(number)
+            texts = cells.arrow if cells.arrow is not None else as_arrow(cells.text)
+            values, numbers = texts.value_counts().flatten()
+            for value, number in zip(pc.utf8_trim_whitespace(values).to_pylist(), numbers.to_pylist(), strict=True):
+                if value:
+                    self.counts[value] = self.counts.get(value, 0) + number
             if len(self.counts) > MOST_VALUES:
                 self.counts = None
         if is_number:
-            self.n_missing += len(series) - self._take_numbers(ColumnCells(series).numbers)
+            self.n_missing += len(series) - self._take_numbers(cells.numbers)
             return
-        n_present = int(text.notna().sum())
-        self.n_missing += len(text) - n_present
+        n_present = int(cells.is_there.sum())
+        self.n_missing += len(series) - n_present
         if self.looks_numeric and n_present:
-            n_numbers = self._take_numbers(ColumnCells(text).numbers)
+            n_numbers = self._take_numbers(cells.numbers)
             self.n_others += n_present - n_numbers
             self.looks_numeric = 2 * n_numbers >= n_present
 
@@ -78,7 +78,7 @@ class FrameSample:
 
     def __init__(self, size: int, seed: int) -> None:
         self._size, self._seed, self.n_seen = size, seed, 0
-        self._parts: list[DataFrame] = []  # indexed by random number, file and row of the file
+        self._parts: list[tuple[Array, DataFrame]] = []  # rows of random number, file and row of the file; the cells
         self._bar = np.inf  # no row with a larger number can be kept
         self._names: dict[int, str] = {}
 
@@ -88,8 +88,8 @@ class FrameSample:
         keys = row_keys(len(frame), self._seed, 7, origin, file, self.n_seen)
         self.n_seen += len(frame)
         good = keys < self._bar
-        index = pd.MultiIndex.from_arrays([keys[good], np.full(good.sum(), file), rows[good]])
-        self._take([frame[good].set_axis(index)])
+        places = np.column_stack([keys, np.full(len(keys), file), rows])
+        self._take([(places[good], frame[good])])
 
     def merge(self, other: "FrameSample") -> None:
         """Add the sample of other files."""
@@ -97,28 +97,33 @@ class FrameSample:
         self._names |= other._names
         self._take(other._parts)
 
-    def _take(self, parts: list[DataFrame]) -> None:
-        self._parts += [part for part in parts if len(part)]
-        if len(self._parts) > _MOST_PARTS or sum(map(len, self._parts)) > 2 * self._size:  # rarely, since it copies
+    def _take(self, parts: list[tuple[Array, DataFrame]]) -> None:
+        self._parts += [part for part in parts if len(part[0])]
+        # Rarely, since it copies.
+        if len(self._parts) > _MOST_PARTS or sum(len(places) for places, _ in self._parts) > 2 * self._size:
             self._parts = [self._drawn()]
-            if len(self._parts[0]) == self._size:
-                self._bar = float(self._parts[0].index.get_level_values(0).max())
+            if len(self._parts[0][0]) == self._size:
+                self._bar = float(self._parts[0][0][:, 0].max())
 
-    def _drawn(self) -> DataFrame:
+    def _drawn(self) -> tuple[Array, DataFrame]:
         """The rows with the smallest numbers, in the order of files."""
-        # A column that is empty in a part takes the type that it has elsewhere.
-        filled = [part.dropna(axis=1, how="all") for part in self._parts]
-        whole = pd.concat(filled).reindex(columns=self._parts[0].columns)
-        keys, files, rows = (whole.index.get_level_values(level).to_numpy() for level in range(3))
-        kept = np.argsort(keys, kind="stable")[: self._size]
-        return whole.iloc[kept[np.lexsort((rows[kept], files[kept]))]]
+        parts = [part for _, part in self._parts]
+        if not all(part.dtypes.equals(parts[0].dtypes) for part in parts):
+            # A column that is empty in a part takes the type that it has elsewhere.
+            parts = [part.dropna(axis=1, how="all") for part in parts]
+        whole = pd.concat(parts, ignore_index=True).reindex(columns=self._parts[0][1].columns)
+        places = np.concatenate([part for part, _ in self._parts])
+        kept = np.argsort(places[:, 0], kind="stable")[: self._size]
+        kept = kept[np.lexsort((places[kept, 2], places[kept, 1]))]
+        return places[kept], whole.iloc[kept]
 
     @property
     def frame(self) -> DataFrame:
         """The rows in the order of the files; the index is the row number in the file, counted from 1."""
-        drawn, is_one = self._drawn(), len(self._names) == 1
-        rows = [row + 1 if is_one else f"{row + 1} of {self._names[file]}" for _, file, row in drawn.index]
-        return drawn.set_axis(pd.Index(rows, name="row"))
+        places, drawn = self._drawn()
+        files, rows = places[:, 1].astype(np.int64).tolist(), places[:, 2].astype(np.int64) + 1
+        named = [f"{row} of {self._names[file]}" for file, row in zip(files, rows.tolist(), strict=True)]
+        return drawn.set_axis(pd.Index(rows if len(self._names) == 1 else named, name="row"))
 
     @property
     def is_complete(self) -> bool:
@@ -188,8 +193,10 @@ class TableSurvey:
         if len(self.labels) > _MOST_LABELS:
             message = f"the target {self.target} must have 2 to 50 different values: got more than {_MOST_LABELS}"
             raise InvalidInput(f"{message}; make them fewer first.")
+        cells = TableCells(frame)
+        cells.load(name for name, facts in self.facts.items() if facts.looks_numeric)
         for name, facts in self.facts.items():
-            facts.add(frame[name], is_counted=name in self.counted)
+            facts.add(cells[name], is_counted=name in self.counted)
         self.sample.add(frame[list(self.columns)], rows, file, origin)
 
 
@@ -318,17 +325,16 @@ def _set_right(column: Column, facts: ColumnFacts, notes: list[str]) -> Column |
 class FingerprintOfAll:
     """The `Fingerprint` of streamed rows: the smallest of their hashes with their counts; a sample gives the salt."""
 
-    def __init__(self, columns: list[Column], sample: Iterable[tuple[DataFrame, Array]]) -> None:
-        self._columns = columns
-        hashes = [row_hashes(columns, TableCells(frame), X, 0) for frame, X in sample]
-        content = np.sort(np.concatenate(hashes)).tobytes()
+    def __init__(self, columns: list[Column], sample: DataFrame) -> None:
+        self._columns, cells = columns, TableCells(sample)
+        content = np.sort(row_hashes(columns, cells, stored_parts(columns, cells, Counter()), 0)).tobytes()
         self._salt = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big") or 1
         self._hashes, self._counts = np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int64)
         self._limit = 2**64 - 1
 
-    def add(self, frame: DataFrame, X: Array) -> None:
-        """Add rows and their encoding; the frame may be None if no column is text."""
-        hashes = row_hashes(self._columns, TableCells(frame), X, self._salt)
+    def add(self, table: TableCells, X: Array | list[LabelArray], rows: slice | Bools = slice(None)) -> None:
+        """Add rows of a table and its encoding; cells are needed if a column is text."""
+        hashes = row_hashes(self._columns, table, X, self._salt)[rows]
         hashes = np.append(self._hashes, hashes[hashes <= np.uint64(self._limit)])
         weights = np.append(self._counts, np.ones(len(hashes) - len(self._counts), dtype=np.int64))
         found, at = np.unique(hashes, return_inverse=True)
@@ -394,7 +400,7 @@ def write_encoded(
     target: str,
     labels: Mapping[object, object],
     folder: Path,
-    use: Callable[[DataFrame, Array, int], Bools | None] = lambda frame, X, file: None,
+    use: Callable[[TableCells, list[LabelArray], int], slice | Bools] = lambda table, parts, file: slice(None),
     show: Callable[[float], None] = lambda share: None,
     also: Sequence[str] = (),
     *,
@@ -403,8 +409,8 @@ def write_encoded(
 ) -> dict[str, int]:
     """Write all rows with a label to an empty folder, as Parquet files of numbers and the label.
 
-    ``labels`` maps cells of the target to labels. ``use`` takes the rows with a label, the same encoded and the number
-    of their file; it returns which ones to write, or None for all. ``also`` names further columns for ``use``. At
+    ``labels`` maps cells of the target to labels. ``use`` takes the rows with a label, `stored_parts` of them and the
+    number of their file; it returns which ones to write. ``also`` names further columns for it. At
     most ``frame_rows`` rows are encoded at a time; a row group has about ``group_rows``.
 
     Returns cells by column that are not of its kind, and were taken as missing.
@@ -414,16 +420,16 @@ def write_encoded(
 
     def tables() -> Iterator[ArrowTable]:
         for number, _, frame in frames_of(table, names, show, frame_rows):
-            frame = frame[frame[target].notna()].reset_index(drop=True)
+            known = frame[target].notna()
+            frame = frame if known.all() else frame[known].reset_index(drop=True)
             if not len(frame):
                 continue
-            encoded = kinds.encode_table(columns, TableCells(frame))
-            unreadable.update(encoded.unreadable)
-            kept = use(frame, encoded.X, number)
-            rows: slice | Bools = slice(None) if kept is None else kept
-            stored = chain.from_iterable(map(_stored, columns, (encoded.X[:, one] for one in kinds.blocks_of(columns))))
-            at, cells = pd.factorize(frame[target][rows])
-            y = pa.array([labels[cell] for cell in cells.tolist()]).take(pa.array(at))
+            cells = TableCells(frame)
+            parts = stored_parts(columns, cells, unreadable)
+            rows = use(cells, parts, number)
+            at, values = pd.factorize(frame[target][rows])
+            y = pa.array([labels[cell] for cell in values.tolist()]).take(pa.array(at))
+            stored = chain.from_iterable(part.T if part.ndim > 1 else [part] for part in parts)
             if len(y):
                 yield pa.table({**{str(j): part[rows] for j, part in enumerate(stored)}, _TARGET: y})
 
@@ -432,11 +438,18 @@ def write_encoded(
     return dict(+unreadable)
 
 
-def _stored(column: Column, values: Array) -> list[LabelArray]:
-    if not isinstance(column, CategoryColumn) or values.shape[1] == 1:
-        return list(np.ascontiguousarray(values.T))
-    # At most one of a category's columns is 1.
-    return [np.where(values.any(axis=1), values.argmax(axis=1), -1).astype(np.int32)]
+def stored_parts(columns: Sequence[Column], table: TableCells, unreadable: Counter[str]) -> list[LabelArray]:
+    """Encoded columns of each column, (n, k), or the places of a category, (n,); counts cells not of their kind."""
+    table.load(column.name for column in columns if column.kind == "number")
+    parts: list[LabelArray] = []
+    for column in columns:
+        if isinstance(column, CategoryColumn) and len(column.encoded_names) > 1:
+            parts.append(column.places(table[column.name])[0].astype(np.int32))
+        else:
+            found = column.encode(table[column.name])
+            parts.append(found.values)
+            unreadable[column.name] += found.odd.get("unreadable", 0)
+    return parts
 
 
 def _write(tables: Iterator[ArrowTable], folder: Path, group_rows: int) -> None:
@@ -444,13 +457,11 @@ def _write(tables: Iterator[ArrowTable], folder: Path, group_rows: int) -> None:
 
     def groups() -> Iterator[ArrowTable]:
         waiting: list[ArrowTable] = []
-        for table in tables:
-            waiting.append(table)
-            if sum(map(len, waiting)) >= group_rows:
+        for table in chain(tables, [None]):
+            waiting += [] if table is None else [table]
+            if waiting and (table is None or sum(map(len, waiting)) >= group_rows):
                 yield pa.concat_tables(waiting)
                 waiting = []
-        if waiting:
-            yield pa.concat_tables(waiting)
 
     found = groups()
     for number, first in enumerate(found):

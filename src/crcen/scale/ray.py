@@ -29,11 +29,12 @@ from crcen._support.extras import need, renamed
 from crcen._support.progress import progress_bar
 from crcen.exceptions import CrcenError, DeviceMissing, InvalidParameter, TrainingFailed
 from crcen.models.classifier import CRCENClassifier
+from crcen.models.ensemble import Ensemble
 from crcen.models.fitting import base_seed
 from crcen.scale import stream
 from crcen.scale.committee import BinnedRows, Codes, GrownTrees, TreePlan, grow_trees
 from crcen.scale.sources import ArrowSource, Chunk, RayShard, Source, StreamStatistics, reading_order, survey_part
-from crcen.scale.stream import GoesOn, Progress, StreamPlan, StreamRun, lock_storage, read_checkpoint, write_checkpoint
+from crcen.scale.stream import Progress, ShouldContinue, StreamPlan, StreamRun, lock_storage
 from crcen.theory.price import Labels
 from crcen.theory.rows import ArrowTable, LabelArray
 from crcen.training import engine
@@ -70,7 +71,7 @@ def fit_ray(
     checkpoint_rows: int = 1_000_000,
     buffer_rows: int | None = None,
     skip_bad_files: bool = False,
-    goes_on: GoesOn | None = None,
+    should_continue: ShouldContinue | None = None,
     **parameters: Any,
 ) -> CRCENClassifier:
     """Fit a `CRCENClassifier` with several workers on a Ray cluster.
@@ -84,8 +85,8 @@ def fit_ray(
     ----------
     source : path, folder, pattern, list of paths, or pyarrow Dataset
         Parquet files that every machine can open.
-    target, weighting, epochs, sample_weight, features, checkpoint_rows, buffer_rows, skip_bad_files, goes_on
-        As in `crcen.fit_stream`. ``goes_on`` is pickled for the workers and must give all of them the same answer.
+    target, weighting, epochs, sample_weight, features, checkpoint_rows, buffer_rows, skip_bad_files, should_continue
+        As in `crcen.fit_stream`. ``should_continue`` is pickled; the first worker calls it and tells the others.
     workers, cpus_per_worker : int
         Workers, and CPUs of each. The cluster must have at least one CPU more, for reading.
     use_gpu : bool, default=False
@@ -137,7 +138,7 @@ def fit_ray(
         plan = stream.make_plan(model, statistics, seed)
         at_once = buffer_rows or stream.rows_together(plan.encoding.size)
         fingerprint = stream.fingerprint_of(model, name, statistics.digest())
-        about = (at_once, checkpoint_rows, fingerprint, statistics.is_weighted, float(worker_timeout), goes_on)
+        about = (at_once, checkpoint_rows, fingerprint, statistics.is_weighted, float(worker_timeout), should_continue)
         told, name = Assignment(model, plan, files, *about), f"crcen-{name[:16]}"
         with cluster_progress(ray, "fit_ray", visible=bool(model.verbose)) as show:
             configs = trainer_configs(workers, cpus_per_worker, place, name, max_failures, use_gpu)
@@ -157,7 +158,7 @@ class Assignment:
     fingerprint: str  # of data and settings: a checkpoint of another fit is rejected
     is_weighted: bool  # whether rows have sample weights
     worker_timeout: float  # seconds within which a worker must make progress
-    goes_on: GoesOn | None = None  # whether to train after the first epoch
+    should_continue: ShouldContinue | None = None  # whether to train after the first epoch
 
     @property
     def reading(self) -> tuple[ArrowSource, Labels, int, int]:
@@ -196,8 +197,7 @@ def _trainer(told: Assignment, show: Callable[[float], None], workers: int, conf
         """Every row goes to one worker, the same in every epoch; shares may be uneven."""
 
         def configure(self, datasets: Ray, world_size: int, *args: Ray, **kwargs: Ray) -> list[dict[str, Ray]]:
-            shares = datasets["rows"].streaming_split(world_size, equal=False)
-            return [{"rows": share} for share in shares]
+            return [{"rows": share} for share in datasets["rows"].streaming_split(world_size, equal=False)]
 
     # Pickled here, so that Ray's own processes pass them on without loading what the workers need.
     packed, reading = pickle.dumps(told), pickle.dumps(told.reading)
@@ -277,9 +277,19 @@ def train_worker(told: Assignment, show: Callable[[float], None]) -> CRCENClassi
         dist.all_reduce(tensor)
         watch.moved()
 
+    def gather(own: object) -> list[object]:
+        found = [own] * count
+        if count > 1:
+            with watch.paused():
+                dist.all_gather_object(found, own)
+        return found
+
+    def decided(ensemble: Ensemble) -> bool:  # by the first worker, for all
+        return bool(gather(rank == 0 and told.should_continue is not None and told.should_continue(ensemble))[0])
+
     together = all_reduce if count > 1 else None
     run = StreamRun(told.model, rows, plan, progress, told.buffer_rows, device, together, count)
-    run.goes_on, run.labels = told.goes_on or run.goes_on, told.plan.labels
+    run.should_continue, run.labels = told.should_continue and decided, told.plan.labels
     started_at = run.trainer.rows_seen
     run.save_rows = told.checkpoint_rows
     run.keep = lambda at: _report(at, rank, started_at, run.trainer.rows_seen)
@@ -289,14 +299,6 @@ def train_worker(told: Assignment, show: Callable[[float], None]) -> CRCENClassi
         except TrainingFailed as error:  # networks are the same in all workers
             watch.end()
             return error
-
-    def gather(own: object) -> list[object]:
-        found = [own] * count
-        if count > 1:
-            with watch.paused():
-                dist.all_gather_object(found, own)
-        return found
-
     run.store(status, told.source.names, is_weighted=told.is_weighted, gather=gather)
     watch.end()
     return told.model
@@ -308,7 +310,7 @@ def _agreed_start(told: Assignment, rank: int, count: int) -> Progress:
     progress = Progress(told.fingerprint, told.plan.seed)
     try:
         told.source.part(range(rank, told.source.n_files, count)).check_unchanged()
-        progress = _saved(_WORKER_FILE.format(rank), read_checkpoint) or progress
+        progress = _saved(_WORKER_FILE.format(rank), stream.read_checkpoint) or progress
         if progress.fingerprint != told.fingerprint:
             raise InvalidParameter("the checkpoint in storage is of other data; give another storage.")
     except CrcenError as error:
@@ -337,7 +339,7 @@ def _report(at: Progress, rank: int, started_at: int, rows_seen: int) -> None:
     import ray.train
 
     with tempfile.TemporaryDirectory(prefix="crcen-checkpoint-") as folder:
-        write_checkpoint(Path(folder) / _WORKER_FILE.format(rank), at)
+        stream.write_checkpoint(Path(folder) / _WORKER_FILE.format(rank), at)
         metrics = {"epoch": at.epoch, "rows_seen": rows_seen, "started_at": started_at}
         ray.train.report(metrics, checkpoint=ray.train.Checkpoint.from_directory(folder))
 
@@ -479,8 +481,7 @@ def storage_of(path: str | Path | None) -> AbstractContextManager[str]:
     """Where checkpoints are kept: a folder or address, or a temporary folder."""
     if path is None:
         return tempfile.TemporaryDirectory(prefix="crcen-ray-", ignore_cleanup_errors=True)
-    text = str(path)
-    return nullcontext(text if "://" in text else str(Path(text).resolve()))
+    return nullcontext(str(path) if "://" in str(path) else str(Path(path).resolve()))
 
 
 def trainer_configs(

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from crcen._support.lazy import ds, pa
+from crcen._support.lazy import ds, pa, pd
 from crcen._support.text import listed
 from crcen.exceptions import CrcenError, DataUnavailable, InvalidInput, InvalidParameter
 from crcen.models.validation import check_classes
@@ -90,11 +90,7 @@ class Chunk:
 
 
 def held_out(X: Array, fraction: float, seed: int) -> Bools:
-    """Which rows are held out, by a hash of their values alone.
-
-    A row falls on the same side in every epoch, in any order, file or worker, and so do its copies; with few distinct
-    rows the share may therefore be far from ``fraction``.
-    """
+    """Which rows are held out, by a hash of their values alone: copies are together; few rows may miss ``fraction``."""
     return row_shares(X, seed) < fraction
 
 
@@ -236,7 +232,7 @@ class ArrowSource:
         """How many row groups are open at a time, and the memory of each."""
         largest, n_columns = max((piece.n_bytes for piece in self._pieces), default=0), len(self._features) + 1
         buffers = STREAM_BYTES * n_columns if self._open_bytes < OPEN_BYTES else 0
-        held = min(largest, _COLUMN_BYTES * n_columns) + buffers
+        held = min(largest * (1 + bool(buffers)), _COLUMN_BYTES * n_columns) + buffers
         return max(2, min(_WAYS, int(self._open_bytes / held))) if held else _WAYS, held
 
     @property
@@ -599,9 +595,10 @@ class ColumnMoments:
             X, weight = X[weight > 0], weight[weight > 0]
         if len(X):
             columns, found.weight = X.T, float(weight.sum())
-            found.mean = (columns * weight).sum(axis=1) / found.weight
+            found.mean = columns @ weight / found.weight
+            apart = columns - found.mean[:, None]
             with np.errstate(over="ignore"):
-                found.squares = ((columns - found.mean[:, None]) ** 2 * weight).sum(axis=1)
+                found.squares = np.square(apart, out=apart) @ weight
             found.low, found.high = columns.min(axis=1), columns.max(axis=1)
         return found
 
@@ -637,11 +634,12 @@ class LabelTotals:
     rows: Counter[object] = field(default_factory=Counter)
     weight: Counter[object] = field(default_factory=Counter)
 
-    def add(self, labels: LabelArray, weight: Array) -> None:
-        """Add rows."""
-        kinds, at = np.unique(labels, return_inverse=True)
-        names, rows, weights = kinds.tolist(), np.bincount(at).tolist(), np.bincount(at, weight).tolist()
-        self.merge(LabelTotals(*(Counter(dict(zip(names, counts, strict=True))) for counts in (rows, weights))))
+    @classmethod
+    def of(cls, labels: LabelArray, weight: Array) -> "LabelTotals":
+        """The totals of some rows."""
+        at, kinds = pd.factorize(labels, use_na_sentinel=False)
+        totals = (np.bincount(at, one).tolist() for one in (None, weight))
+        return cls(*(Counter(dict(zip(kinds.tolist(), one, strict=True))) for one in totals))
 
     def merge(self, other: "LabelTotals") -> None:
         """Add the totals of other rows."""
@@ -666,12 +664,10 @@ class StreamStatistics:
     """Results of a first pass over the rows; those of parts of the rows can be merged."""
 
     names: tuple[str, ...]  # names of the columns
-    # Which rows are held out (see `crcen.scale.sources.held_out`)
-    validation_fraction: float = 0.0
+    validation_fraction: float = 0.0  # of rows that `held_out` holds out with this seed
     seed: int = 0
-    # Labels of all rows, and of those that are not held out
-    totals: LabelTotals = field(default_factory=LabelTotals)
-    train_totals: LabelTotals = field(default_factory=LabelTotals)
+    totals: LabelTotals = field(default_factory=LabelTotals)  # of all rows
+    train_totals: LabelTotals = field(default_factory=LabelTotals)  # of those that are not held out
     moments: ColumnMoments = field(init=False)  # column moments of the rows that are not held out
     is_weighted: bool = False  # whether a sample weight differs from 1
 
@@ -682,11 +678,13 @@ class StreamStatistics:
         """Add a chunk, or reject it with an error."""
         chunk.check(self.names)
         self.is_weighted |= bool((chunk.weight != 1.0).any())
-        self.totals.add(chunk.labels, chunk.weight)
+        totals = LabelTotals.of(chunk.labels, chunk.weight)
+        self.totals.merge(totals)
         if self.validation_fraction:
             chunk = chunk[~held_out(chunk.X, self.validation_fraction, self.seed)]
+            totals = LabelTotals.of(chunk.labels, chunk.weight)
         if len(chunk):
-            self.train_totals.add(chunk.labels, chunk.weight)
+            self.train_totals.merge(totals)
             self.moments.merge(ColumnMoments.of(chunk.X, chunk.weight))
 
     def merge(self, other: "StreamStatistics") -> None:

@@ -58,7 +58,7 @@ _NUMBERS_AT_ONCE = 2**22
 _CLOSED, _CLOSED_TWO = 1e-12, 1e-14
 
 Shift = float | Array  # of the positive class, or of all
-GoesOn = Callable[[Ensemble], bool]
+ShouldContinue = Callable[[Ensemble], bool]
 Gather = Callable[[Any], Sequence[Any]]  # the values of all workers, in the order of ranks
 
 
@@ -74,7 +74,7 @@ def fit_stream(
     checkpoint_rows: int = 1_000_000,
     buffer_rows: int | None = None,
     skip_bad_files: bool = False,
-    goes_on: GoesOn = lambda ensemble: True,
+    should_continue: ShouldContinue | None = None,
     **parameters: Any,
 ) -> CRCENClassifier:
     """Fit a `CRCENClassifier` to data larger than memory.
@@ -106,8 +106,8 @@ def fit_stream(
         as many as take 32 MB once encoded.
     skip_bad_files : bool, default=False
         Leave out files that cannot be read or do not fit the others, with a warning that names them.
-    goes_on : callable, optional
-        Takes the `Ensemble` after the first epoch; training ends there if it returns False.
+    should_continue : callable, optional
+        Takes the `Ensemble` after the first epoch; training ends there if it returns False. None always continues.
     **parameters
         Any other parameter of `CRCENClassifier`. Other defaults: ``hidden=(64,)``, ``n_members=1``,
         ``Schedule(batch_size=1024)``, an ``l2`` of 100 divided by the number of rows, at most 1e-4, and
@@ -154,7 +154,7 @@ def fit_stream(
                 message = f"{path} is the checkpoint of another fit: data or settings differ"
                 raise InvalidParameter(f"{message}; remove it or give another path.")
             progress = saved
-        run = StreamRun(model, rows, plan, progress, buffer_rows, device, goes_on=goes_on)
+        run = StreamRun(model, rows, plan, progress, buffer_rows, device, should_continue=should_continue)
         if path is not None:
             run.save_rows, run.keep = checkpoint_rows, partial(write_checkpoint, path)
         with reproducible_arithmetic():
@@ -223,16 +223,13 @@ class Progress:
 
     fingerprint: str  # of data and settings: a checkpoint of another fit is rejected
     seed: int  # all randomness derives from it and the position
-    # What comes next
-    epoch: int = 0
+    epoch: int = 0  # what comes next
     block: int = 0
     batch: int = 0
-    # One value an epoch that is over
-    loss_curve: list[float] = field(default_factory=list)
+    loss_curve: list[float] = field(default_factory=list)  # one value an epoch that is over
     val_loss_curve: list[list[float]] = field(default_factory=list)
     since_best: int = 0  # epochs since any member was best on the held-out rows
-    # The trainer's state, and each member's best parameters so far
-    arrays: dict[str, LabelArray] = field(default_factory=dict)
+    arrays: dict[str, LabelArray] = field(default_factory=dict)  # the trainer's state and the members' best parameters
 
 
 def lock_storage(
@@ -250,8 +247,7 @@ def lock_storage(
 
 def write_checkpoint(path: Path, progress: Progress) -> None:
     """Replace the file atomically; if it cannot be written, the earlier checkpoint is kept."""
-    about = {name: value for name, value in vars(progress).items() if name != "arrays"}
-    about["digest"] = _digest(progress.arrays)
+    about = {k: v for k, v in vars(progress).items() if k != "arrays"} | {"digest": _digest(progress.arrays)}
     header = np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
     try:
         with atomic_file(path) as file:
@@ -305,20 +301,17 @@ class _RowBuffer:
 class StreamPlan:
     """A streamed fit without its data; every worker makes the same plan from the same statistics."""
 
-    # As in the fitted classifier; the counts are those of all rows
-    labels: Labels
-    price: Price
+    labels: Labels  # as in the fitted classifier
+    price: Price  # with the counts of all rows
     training_price: Price  # weights of the loss
     recipe: Recipe  # how the networks are trained
-    # Input layer and networks: one output for two classes with a positive one, otherwise one per class
-    encoding: InputEncoding
-    shape: StreamShape
+    encoding: InputEncoding  # input layer
+    shape: StreamShape  # networks: one output for two classes with a positive one, otherwise one per class
     seed: int  # of initial weights, order and held-out rows
     validation_fraction: float  # share of rows held out for early stopping, 0 for none
     weight_scale: float  # mean sample weight of the training rows; the weights of a batch are divided by it
     mean_weight: float  # mean of scaled sample weight times class weight over the training rows
-    # Start of the output biases: log-odds of the weighted classes, or centred logarithms of their shares
-    output_bias: float | Array
+    output_bias: float | Array  # at the start: log-odds of the weighted classes, or centred logarithms of their shares
     n_features: int  # columns of the rows
 
     def trainer(self, device: torch.device | str = "cpu", all_reduce: AllReduce | None = None) -> StreamTrainer:
@@ -500,7 +493,7 @@ class StreamRun:
     n_workers: int = 1
     save_rows: int = 0  # between two checkpoints, which ``keep`` takes; 0 for none
     keep: Callable[[Progress], object] = lambda progress: None
-    goes_on: GoesOn = lambda ensemble: True  # whether to train after the first epoch
+    should_continue: ShouldContinue | None = None  # whether to train after the first epoch
 
     def __post_init__(self) -> None:
         self.labels = self.plan.labels  # of the classifier; the plan of one of several workers has others
@@ -515,7 +508,8 @@ class StreamRun:
         while at.epoch < int(self.model.max_epochs or 1):
             if stops_early and at.since_best >= _PATIENCE:
                 return Status.EARLY_STOPPED
-            if (at.epoch, at.block, at.batch) == (1, 0, 0) and not self.goes_on(self.ensemble()):
+            is_first_over = (at.epoch, at.block, at.batch) == (1, 0, 0)
+            if is_first_over and self.should_continue is not None and not self.should_continue(self.ensemble()):
                 return Status.EARLY_STOPPED
             for block, batch, rows in self._batches():
                 if not self.trainer.step(rows):

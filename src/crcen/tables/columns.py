@@ -292,13 +292,19 @@ class CategoryColumn(Column):
 
     def encode(self, cells: ColumnCells) -> Encoded:
         """Zeros and ones; a value without a column of its own is another one, or all zeros if training had none."""
+        places, odd = self.places(cells)
+        values, rows = np.zeros((len(places), len(self.encoded_names))), np.flatnonzero(places >= 0)
+        values[rows, places[rows]] = 1.0
+        return Encoded(values, odd)
+
+    def places(self, cells: ColumnCells) -> tuple[Index, dict[str, int]]:
+        """Which encoded column is one, -1 for none, and counts of odd cells."""
         codes, distinct = cells.codes
-        known = np.append(pd.Index(self.categories).get_indexer(distinct), -1)
-        codes, is_missing = known[codes], codes < 0
-        is_unseen = (codes < 0) & ~is_missing
-        places = np.where(is_unseen & self.has_other, len(self.categories), codes)
-        values = np.asarray(places[:, None] == np.arange(len(self._names)), dtype=np.float64)
-        return self._with_indicator(values, is_missing, int(is_missing.sum()), unseen=int(is_unseen.sum()))
+        known = pd.Index(self.categories).get_indexer(distinct)
+        others, gap = (len(self.categories) if self.has_other else -1), len(self._names) if self.has_missing else -1
+        odd = {"unseen": int(np.append(known < 0, False)[codes].sum())}
+        odd |= {} if self.has_missing else {"missing": int((codes < 0).sum())}
+        return np.append(np.where(known < 0, others, known), gap)[codes], odd
 
     def _encode_cell(self, cell: Cell) -> Read:
         if type(cell) not in (str, int, NoneType):
@@ -743,7 +749,7 @@ def encode_table(columns: Sequence[Column], table: TableCells) -> EncodedTable:
     X = np.empty((len(table), sum(len(column.encoded_names) for column in columns)))
     odd: dict[str, Any] = {kind: {} for kind in ODD_KINDS}
     excess: dict[str, float] = {}
-    table.load(column.name for column in columns)
+    table.load(column.name for column in columns if column.kind == "number")
     for column, block in zip(columns, blocks_of(columns), strict=True):
         part = column.encode(table[column.name])
         X[:, block] = part.values

@@ -18,7 +18,7 @@ from crcen._support.lazy import pd, special
 from crcen._support.text import attributes, listed
 from crcen.tables.cells import TableCells
 from crcen.tables.columns import Column, blocks_of
-from crcen.theory.rows import Array, Bools, DataFrame, Hashes, Index, Series
+from crcen.theory.rows import Array, Bools, DataFrame, Hashes, Index, LabelArray, Series
 
 FALSE_MATCH_RATE = 0.25
 # Of more different rows, those with the smallest hashes are kept; new rows are compared if their hashes are as small.
@@ -189,10 +189,11 @@ def fingerprint_of(columns: list[Column], table: TableCells, X: Array, numbers: 
     return Fingerprint.of_hashes(salt, found[:MOST_HASHES], counts[:MOST_HASHES], limit)
 
 
-def row_hashes(columns: list[Column], table: TableCells, X: Array, salt: int) -> Hashes:
-    """One hash a row; ``salt`` is 0, or that of a fingerprint."""
-    hashes = np.zeros(len(X), dtype=np.uint64)
-    for part in _parts(columns, table, X):
+def row_hashes(columns: Sequence[Column], table: TableCells, X: Array | Sequence[LabelArray], salt: int) -> Hashes:
+    """One hash a row; ``salt`` is 0, or that of a fingerprint. X may be parts by column, with places of categories."""
+    parts = X if not isinstance(X, np.ndarray) else [X[:, block] for block in blocks_of(columns)]
+    hashes = np.zeros(len(parts[0]), dtype=np.uint64)
+    for part in _parts(columns, table, parts):
         hashes = mixed_bits(hashes ^ part)
     return mixed_bits(hashes ^ np.uint64(salt)) if salt else hashes
 
@@ -202,17 +203,17 @@ def _bucket(hashes: Hashes, n_buckets: int) -> Index:
     return (mixed_bits(hashes) % np.uint64(n_buckets)).astype(np.int64)
 
 
-def _parts(columns: list[Column], table: TableCells, X: Array) -> Iterator[Hashes]:
+def _parts(columns: Sequence[Column], table: TableCells, parts: Sequence[LabelArray]) -> Iterator[Hashes]:
     """What each row holds in each column, as integers."""
-    for column, block in zip(columns, blocks_of(columns), strict=True):
-        encoded, key = X[:, block], name_key(f"{column.name}/0")
+    for column, encoded in zip(columns, parts, strict=True):
+        key = name_key(f"{column.name}/0")
         if column.kind == "text":
             # Of the text itself: its components hold only what occurs in several rows.
             text = table[column.name].text.fillna("\0").to_numpy(dtype=object)
             yield mixed_bits(pd.util.hash_array(text, categorize=True) + key)
         elif column.kind == "category":
-            values = np.where(encoded.any(axis=1), encoded.argmax(axis=1), -1).astype(np.int64).view(np.uint64)
-            yield mixed_bits(values + key)
+            places = np.where(encoded.any(axis=1), encoded.argmax(axis=1), -1) if encoded.ndim > 1 else encoded
+            yield mixed_bits(places.astype(np.int64).view(np.uint64) + key)
         else:
             yield from (_of_numbers(part, f"{column.name}/{i}") for i, part in enumerate(encoded.T))
 
