@@ -81,8 +81,7 @@ def test_candidates_start_with_the_default_and_fill_the_space():
     default = {"a": 5.0, "d": 1}
     found = candidates(default, space, 64)
     assert (found[0], found[:8]) == (default, candidates(default, space, 8))
-    places = np.log([one["a"] / 0.01 for one in found[1:]]) / np.log(100)
-    assert stats.kstest(places, "uniform").pvalue > 0.5
+    assert stats.kstest(np.log([one["a"] / 0.01 for one in found[1:]]) / np.log(100), "uniform").pvalue > 0.5
     assert [{one[name] for one in found[1:]} for name in "bc"] == [{"x", "y"}, set(range(1, 10))]
 
 

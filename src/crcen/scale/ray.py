@@ -196,8 +196,7 @@ def _trainer(told: Assignment, show: Callable[[float], None], workers: int, conf
         """Every row goes to one worker, the same in every epoch; shares may be uneven."""
 
         def configure(self, datasets: Ray, world_size: int, *args: Ray, **kwargs: Ray) -> list[dict[str, Ray]]:
-            shares = datasets["rows"].streaming_split(world_size, equal=False)
-            return [{"rows": share} for share in shares]
+            return [{"rows": share} for share in datasets["rows"].streaming_split(world_size, equal=False)]
 
     # Pickled here, so that Ray's own processes pass them on without loading what the workers need.
     packed, reading = pickle.dumps(told), pickle.dumps(told.reading)
