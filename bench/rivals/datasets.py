@@ -38,6 +38,7 @@ __all__ = [
     "half_of",
     "load_set",
     "protocol_of",
+    "published_costs",
     "set_sizes",
 ]
 
@@ -331,6 +332,27 @@ MULTICLASS_TABLES = {
         ("storms", "dplyr", "storms", _STORMS, 19_537, 12, "status", ("name", "category")),
     )
 }
+
+# Dollars of 2020 by injury, in the order of the classes; see `published_costs`.
+_DOLLARS = (3_900, 3_900, 3_900, 210_300, 77_200, 151_100, 554_800, 11_600_000)
+
+
+def published_costs(name: str) -> NDArray[np.float64] | None:
+    """The cost matrix (rows the truth, columns decisions) that was published for a multiclass table; None without one.
+
+    ``hpc_jobs``: Kuhn and Johnson, Applied Predictive Modeling (2013), table 17.2. A mistake costs 1, but 10 if a long
+    job is taken for a very fast one, and 5 if it is taken for a fast one or a moderate job for either.
+
+    ``fars``: the U.S. Department of Transportation's values of a person's injury by KABCO level, Benefit-Cost Analysis
+    Guidance for Discretionary Grant Programs (March 2022, revised), table A-1, in dollars of 2020. A mistake costs the
+    absolute difference of both values: what is spent in vain, or not spent where it was due. The guidance values an
+    injury of unknown severity. It has no value of a person for "unknown" and "died prior to accident"; both count as
+    no injury here, since no injury by the accident is on record.
+    """
+    if name == "hpc_jobs":
+        return np.array([[0, 1, 1, 1], [1, 0, 1, 1], [5, 5, 0, 1], [10, 5, 1, 0]], dtype=np.float64)
+    values = np.array(_DOLLARS, dtype=np.float64)
+    return np.abs(values[:, None] - values) if name == "fars" else None
 
 
 def _load_multiclass(table: MulticlassTable, home: Path | None, most_rows: int | None) -> Rows:

@@ -12,7 +12,7 @@ from sklearn.metrics import average_precision_score, brier_score_loss, confusion
 from sklearn.model_selection import StratifiedShuffleSplit
 
 import crcen
-from bench.rivals.datasets import Rows
+from bench.rivals.datasets import Rows, published_costs
 from bench.rivals.peers import Peer
 from bench.rivals.search import CLIP, Deadline, Searched, TimeUp, search, search_rows
 
@@ -62,7 +62,7 @@ def evaluate(peer: Peer, data: Rows, split: int, protocol: Mapping[str, Any], ti
             warnings.simplefilter("ignore")  # packages' notices about their own defaults and slow convergence
             found = search(peer, rows, protocol["settings"], deadline)
             row |= {"seconds_fit": time.perf_counter() - start, "processor_fit": deadline.passed}
-            scores = _scores(found, rows.y, data.X[test], data.y[test], peer.is_balanced)
+            scores = _scores(found, rows.y, data.X[test], data.y[test], peer.is_balanced, published_costs(data.name))
     except TimeUp:
         return row | {
             "error": f"over budget: no setting was fitted and refitted within {time_limit:g} processor seconds"
@@ -76,7 +76,9 @@ def evaluate(peer: Peer, data: Rows, split: int, protocol: Mapping[str, Any], ti
     return row | {"settings": found.n_settings, "setting": setting} | scores
 
 
-def _scores(found: Searched, y_train: Index, X: Array, y: Index, is_balanced: bool) -> dict[str, Any]:
+def _scores(
+    found: Searched, y_train: Index, X: Array, y: Index, is_balanced: bool, published: Array | None
+) -> dict[str, Any]:
     p = np.asarray(found.model.predict_proba(X), dtype=np.float64)
     if not np.isfinite(p).all():
         raise crcen.InvalidInput("the probabilities of test rows are not finite.")
@@ -89,7 +91,8 @@ def _scores(found: Searched, y_train: Index, X: Array, y: Index, is_balanced: bo
         "log_loss": _log_loss(y, p),
     }
     if p.shape[1] > 2:
-        return scores | _multiclass_scores(p, y, np.bincount(y_train, minlength=p.shape[1]), is_balanced)
+        counts = np.bincount(y_train, minlength=p.shape[1])
+        return scores | _multiclass_scores(p, y, cost_matrices(counts, published), is_balanced)
     for metric in ("g_mean", "f1"):
         threshold = best_threshold(y_train, found.oof[:, 1], metric)
         value = getattr(crcen.confusion_counts(y, log_odds(p[:, 1]) > threshold), metric)
@@ -161,8 +164,8 @@ def calibration_error(y: Index, p: Array) -> float:
     return float(np.abs(gaps).sum() / seen[-1])
 
 
-def cost_matrices(counts: Index) -> dict[str, Array]:
-    """Cost matrices (rows the truth, columns decisions) of K classes, made of their training counts alone.
+def cost_matrices(counts: Index, published: Array | None = None) -> dict[str, Array]:
+    """Cost matrices (rows the truth, columns decisions) of K classes, made of their training counts, and a given one.
 
     ``inverse``: a mistake on a class costs n / (K · its count). ``ordinal``: the distance of both classes in their
     order. ``dear``: 20 for a mistake on the rarest class, 1 for others.
@@ -174,10 +177,10 @@ def cost_matrices(counts: Index) -> dict[str, Array]:
         "inverse": (counts.sum() / (len(counts) * counts))[:, None] * wrong,
         "ordinal": np.abs(place[:, None] - place).astype(np.float64),
         "dear": dear[:, None] * wrong,
-    }
+    } | ({} if published is None else {"published": published})
 
 
-def _multiclass_scores(p: Array, y: Index, counts: Index, is_balanced: bool) -> dict[str, float]:
+def _multiclass_scores(p: Array, y: Index, matrices: Mapping[str, Array], is_balanced: bool) -> dict[str, float]:
     """Scores of K classes; costs are over those of the cheapest constant decision.
 
     Peers whose classes were made to weigh the same decide by their largest probability, as people use them; all others
@@ -186,11 +189,11 @@ def _multiclass_scores(p: Array, y: Index, counts: Index, is_balanced: bool) -> 
     present = np.unique(y)
     precisions = [average_precision_score(y == k, p[:, k]) for k in present]
     scores = {"macro_ap": float(np.mean(precisions))}
-    for name, matrix in cost_matrices(counts).items():
+    for name, matrix in matrices.items():
         chosen = (p if is_balanced else -(p @ matrix)).argmax(axis=1)
         scores[f"cost_{name}"] = float(matrix[y, chosen].sum() / matrix[y].sum(axis=0).min())
         if name == "inverse":
-            table = confusion_matrix(y, chosen, labels=np.arange(len(counts)))[present]
+            table = confusion_matrix(y, chosen, labels=np.arange(p.shape[1]))[present]
             recalls = table[np.arange(len(present)), present] / table.sum(axis=1)
             scores |= {
                 "g_mean": float(np.exp(np.mean(np.log(recalls)))) if recalls.all() else 0.0,

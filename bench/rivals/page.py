@@ -41,6 +41,7 @@ ROPE = 0.01
 _LEVEL = 0.05
 _SURE = 0.95
 _ALL_COSTS = "all_costs"
+_PUBLISHED = "cost_published"  # of the tables that have such a matrix
 
 
 class Metric(NamedTuple):
@@ -67,6 +68,7 @@ METRICS = {
     "cost_inverse": Metric("cost, inverse frequency", -1),
     "cost_ordinal": Metric("cost, ordinal", -1),
     "cost_dear": Metric("cost, one dear class", -1),
+    _PUBLISHED: Metric("cost, published", -1),
 }
 _TITLES = {name: metric.title for name, metric in METRICS.items()} | {_ALL_COSTS: "all costs"}
 # Metrics that ranks are ordered and compared by, of two classes and of several.
@@ -261,11 +263,15 @@ def means(results: Results, title: str, asked: int | None = None) -> Table:
     scored = [peer for peer in peers if any(results.splits(name, peer) for name in results.sets)]
     shared = [name for name in results.sets if all(results.splits(name, peer) for peer in scored)]
     lines = []
+    priced = [name for name in results.sets if any(np.isfinite(results.mean(p, name, _PUBLISHED)) for p in peers)]
     for i in np.argsort(order, kind="stable"):
         line = {"peer": PEERS[peers[i]].label, _TITLES[_ALL_COSTS]: f"{order[i]:.2f}"}
         for metric in _mean_columns(results):
             values = [results.mean(peers[i], name, metric) for name in shared]
             line[_TITLES[metric]] = f"{np.mean(values):.4f}" if peers[i] in scored and shared else "failed"
+        for name in priced:
+            value = results.mean(peers[i], name, _PUBLISHED)
+            line[f"{_TITLES[_PUBLISHED]}: {name}"] = f"{value:.4f}" if np.isfinite(value) else ""
         lines.append(line)
     left_out = ", ".join(name for name in results.sets if name not in shared)
     note = f"Mean over {len(shared)} sets of each set's mean over splits, and the mean rank over the costs"
@@ -275,6 +281,8 @@ def means(results: Results, title: str, asked: int | None = None) -> Table:
             "Cost is that of the decisions, over that of the cheapest constant decision. Peers whose classes were made "
             "to weigh the same decide by their largest probability, all others by their expected costs."
         )
+        if priced:
+            note += " Published costs are those of one table, over the splits; they are not among all costs."
     else:
         note += (
             "Cost is c · misses + false alarms of the decisions p > 1/(1 + c), over that of the cheaper of alarming "

@@ -17,7 +17,7 @@ from torch import nn
 import crcen
 from bench.choices import fashion_mnist as images
 from bench.choices import reuters_text as text
-from bench.rivals import evaluation, run
+from bench.rivals import datasets, evaluation, run
 from bench.rivals.__main__ import main
 from bench.rivals.datasets import LARGE_TABLES, Rows, all_sets, choose_sets, half_of, load_set, protocol_of
 from bench.rivals.evaluation import best_threshold, calibration_error, evaluate, log_odds, relative_cost
@@ -81,8 +81,7 @@ def test_candidates_start_with_the_default_and_fill_the_space():
     default = {"a": 5.0, "d": 1}
     found = candidates(default, space, 64)
     assert (found[0], found[:8]) == (default, candidates(default, space, 8))
-    places = np.log([one["a"] / 0.01 for one in found[1:]]) / np.log(100)
-    assert stats.kstest(places, "uniform").pvalue > 0.5
+    assert stats.kstest(np.log([one["a"] / 0.01 for one in found[1:]]) / np.log(100), "uniform").pvalue > 0.5
     assert [{one[name] for one in found[1:]} for name in "bc"] == [{"x", "y"}, set(range(1, 10))]
 
 
@@ -135,15 +134,16 @@ def test_costs_and_calibration_have_their_extremes():
     rng = np.random.default_rng(0)
     p = rng.beta(1, 9, 200_000)
     y = (rng.random(len(p)) < p).astype(int)
-    assert relative_cost(y, y.astype(float), 5.0) == 0.0
-    assert relative_cost(y, np.zeros(len(y)), 2.0) == pytest.approx(1.0)
+    assert (relative_cost(y, y.astype(float), 5.0), relative_cost(y, np.zeros(len(y)), 2.0)) == (0.0, 1.0)
     assert relative_cost(y, p, 5.0) < relative_cost(y, p**2, 5.0)
-    assert calibration_error(y, p) < 0.02
-    assert calibration_error(y, 2 * p / (1 + p)) > 0.3
+    assert calibration_error(y, p) < 0.02 < 0.3 < calibration_error(y, 2 * p / (1 + p))
     counts = np.array([70, 20, 10])
     inverse, ordinal, dear = evaluation.cost_matrices(counts).values()
     assert (counts @ inverse).tolist() == pytest.approx([200 / 3, 200 / 3, 200 / 3])
     assert (ordinal[0].tolist(), dear[2].tolist()) == ([0, 1, 2], [20, 20, 0])
+    jobs, injuries = (datasets.published_costs(name) for name in ("hpc_jobs", "fars"))
+    assert (jobs.shape, injuries.shape, datasets.published_costs("car")) == ((4, 4), (8, 8), None)
+    assert (jobs[3, 0], jobs[0, 3], injuries[2, 7], injuries[0, 2]) == (10, 1, 11_600_000 - 3_900, 0)
 
 
 WORK = """
@@ -212,18 +212,19 @@ def test_rows_of_another_run_are_added(toy_sets, tmp_path):
     assert any("HistGradientBoosting" in text for text in done.texts)
 
 
-def test_a_multiclass_run(tmp_path):
+def test_a_multiclass_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(evaluation, "published_costs", lambda name: 3.0 * (1.0 - np.eye(3)))
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(3), [150, 35, 30])
     (tmp_path / "multiclass").mkdir()
     np.savez(tmp_path / "multiclass" / "newthyroid.npz", X=rng.normal(size=(215, 5)) + y[:, None], y=y)
-    peers = ["crcen", "hist_gb", "hist_gb_weighted"]
     common = {"sets": ["newthyroid"], "splits": 1, "settings": 1, "jobs": 1, "data_home": tmp_path}
-    done = benchmark(peers, half="multiclass", **common, out=tmp_path / "run")
+    done = benchmark(["crcen", "hist_gb", "hist_gb_weighted"], half="multiclass", **common, out=tmp_path / "run")
     rows = [json.loads(line) for line in (done.folder / "rows.jsonl").read_text().splitlines()]
     assert [row.get("error") for row in rows] == [None] * 3
-    assert all(0 < row["cost_inverse"] < 1 and row["macro_ap"] > 0.6 for row in rows)
+    assert all(0 < row["cost_inverse"] < 1 and 0 < row["cost_published"] < 1 and row["macro_ap"] > 0.6 for row in rows)
     assert "What decisions cost, multiclass tables" in "\n".join(done.texts)
+    assert "cost, published: newthyroid" in (done.folder / "means_multiclass.md").read_text()
 
 
 @pytest.mark.parametrize("name", ["crcen_cv", "committee"])
@@ -335,12 +336,11 @@ def test_a_run_prints_what_it_measured_and_goes_on(tmp_path, capsys):
     small = ["--seeds", "1", "--epochs", "1", "--width", "2", "--share", "0.005", "--tasks", "tail 50"]
     arguments = ["--out", str(out), "--data", str(tmp_path), *small]
     images.main([*arguments, "--methods", images.PLAIN, "weights n^-1"])
-    first = capsys.readouterr().out
+    assert "tail 50, 1 seeds" in capsys.readouterr().out
     rows = images.load(out)
     methods = [images.PLAIN, images.ADJUSTED, f"{images.PLAIN}, balanced", "weights n^-1", "weights n^-1, balanced"]
     assert [row["method"] for row in rows] == methods
     assert all(np.isfinite(row[name]) for row in rows for name in ("log loss", "1/n", "1/√n", "groups"))
-    assert "tail 50, 1 seeds" in first
     images.main([*arguments, "--methods", images.PLAIN])
     assert images.load(out) == rows
 
@@ -391,9 +391,8 @@ def test_the_effective_ratio_is_that_of_torchs_gradients(ratio, size):
         y = (torch.rand(size, generator=generator) < 1 / (1 + ratio)).long()
         logits = torch.zeros(size, 2, requires_grad=True)
         loss(logits, y).backward()
-        for k in (0, 1):
-            pulls[k] += logits.grad[y == k, 1].abs().sum()
-            counts[k] += (y == k).sum()
+        pulls += torch.bincount(y, logits.grad[:, 1].abs(), minlength=2)
+        counts += torch.bincount(y, minlength=2)
     found = float((pulls[1] / counts[1]) / (pulls[0] / counts[0])) / ratio
     assert found == pytest.approx(trap.effective_share(ratio, size), rel=0.1)
 

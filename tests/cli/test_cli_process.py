@@ -162,8 +162,7 @@ def test_a_second_run_in_the_same_folder_is_refused(small_run, tmp_path):
     code, _, words = small_run(tmp_path / "run")
     assert code == 0, words
     found = [json.loads(line) for line in rows.read_text().splitlines()]
-    keys = {(row["simulation"], row["run"], row["weighting"]) for row in found}
-    assert len(keys) == len(found) > 0
+    assert len({(row["simulation"], row["run"], row["weighting"]) for row in found}) == len(found) > 0
     assert not list((tmp_path / "run").rglob(".*"))
 
 

@@ -135,8 +135,7 @@ def test_audited_labels_are_unbiased_and_unlabelled_rows_are_refused_otherwise()
     full = compared(frame).saving
     rng = np.random.default_rng(0)
     e = np.where(frame.old_worn > 0.2, 1.0, 0.1)
-    labelled = rng.random(len(frame)) < e
-    audited = frame.assign(state=frame.state.where(labelled), e=e)
+    audited = frame.assign(state=frame.state.where(rng.random(len(frame)) < e), e=e)
     found = compared(audited, audit_probability="e")
     assert found.content["is_audited"]
     assert found.saving.low < full.value < found.saving.high

@@ -112,8 +112,7 @@ def test_certify_refuses_other_models_rows_and_training_rows(declared, files, mo
 
     refused(rows.iloc[:-1], r"899 rows, declared were 900")
     refused(rows.assign(amount=rows.amount + 1e-9), "values of amount differ")
-    swapped = rows.assign(country=rows.country.sample(frac=1.0, random_state=0).to_numpy())
-    refused(swapped, "combined to other rows")
+    refused(rows.assign(country=rows.country.sample(frac=1.0, random_state=0).to_numpy()), "combined to other rows")
     refused(rows.assign(bad=rows.bad.where(rows.index > 3)), "needs the label of every row")
     assert sorted(path.name for path in declared.parent.iterdir()) == before
     crcen.declare(model_file, ["recall >= 0.3"], out=tmp_path / "any.toml")
@@ -280,8 +279,7 @@ def test_a_group_that_fails_makes_its_criterion_fail():
     rng = np.random.default_rng(2)
     rows = scored(rng, 3000, (0.9, 0.9, 0.9))
     group = np.where(rng.random(3000) < 0.2, "small", "large").astype(object)
-    bad = (group == "small") & (rows.y == 0) & (rng.random(3000) < 0.6)
-    actions = np.where(bad, 1, rows.actions)
+    actions = np.where((group == "small") & (rows.y == 0) & (rng.random(3000) < 0.6), 1, rows.actions)
     rows = replace(rows, p=0.1 + 0.7 * np.eye(3)[actions], actions=actions, groups={"size": group})
     criteria = parse_criteria(["recall[a] >= 0.6", "groups", "cost per row <= 0.5"], ["a", "b", "c"], None)
     recall, groups, cost = judge_criteria(criteria, rows, 0.95, lambda rate: ())

@@ -321,8 +321,7 @@ def test_without_refits_an_evaluation_allows_for_twice_the_labels():
     fit = fitted(table, n_refits=0)
     assert not hasattr(fit.model, "training_error_")
     new = table[800:1200]
-    q = fit.model.weighted_proba(new)[:, 1]
-    plain = crcen.key_equation(new["bad"] == "yes", q, fit.model.weighting_)
+    plain = crcen.key_equation(new["bad"] == "yes", fit.model.weighted_proba(new)[:, 1], fit.model.weighting_)
     seen = evaluate_table(fit.model, new, n_resamples=0)
     assert seen.equation.z == pytest.approx(plain.z / math.sqrt(1 + 2 * 400 / 800), rel=1e-6)
     with pytest.raises(InvalidParameter, match="n_refits must be 0, or a whole number of at least 3: got 2"):
@@ -374,8 +373,7 @@ def model_at_ten(tmp_path_factory):
 
 
 def embedded(path):
-    text = re.search(r'id="report-data">(.*?)</script>', path.read_text(), re.S)[1]
-    return json.loads(text)
+    return json.loads(re.search(r'id="report-data">(.*?)</script>', path.read_text(), re.S)[1])
 
 
 # From rows like those of training to rows on which everything is off, some of them near a limit.

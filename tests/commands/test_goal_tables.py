@@ -312,8 +312,7 @@ def test_labels_that_are_numbers(tmp_path):
     found = costs_from(tmp_path / "costs.csv", [1, 2, 3])
     np.testing.assert_array_equal(found.costs, [[0, 4, 9], [8, 0, 7], [5, 6, 0]])
     assert found.labels == (1, 2, 3)
-    spelt = CostMatrix(found.costs, labels=["1", "2", "3"])
-    assert costs_from(spelt, [1, 2, 3]) == found
+    assert costs_from(CostMatrix(found.costs, labels=["1", "2", "3"]), [1, 2, 3]) == found
     (tmp_path / "costs.csv").write_text("true,1,2\n1,-,4\n2,8,n/a\n")  # nothing on the diagonal
     assert costs_from(tmp_path / "costs.csv", [1, 2]).costs.tolist() == [[0.0, 4.0], [8.0, 0.0]]
 

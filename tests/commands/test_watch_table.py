@@ -154,8 +154,7 @@ def test_another_models_state_is_refused(model, tmp_path):
         with pytest.raises(crcen.InvalidParameter, match="false_alarm_rate must lie between 0 and 1"):
             monitor_table(model, rows(50, 3), false_alarm_rate=rate)
     assert state.read_text() == before
-    back = crcen.load(save(model, tmp_path / "model.crcen"))
-    assert monitor_table(back, rows(200, 4), state=state).call == 2
+    assert monitor_table(crcen.load(save(model, tmp_path / "model.crcen")), rows(200, 4), state=state).call == 2
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": "crcen watch", "version": 9}', "\x00", "nonsense"])
@@ -170,8 +169,7 @@ def test_a_file_that_is_no_state_is_refused_and_stays(model, tmp_path, content):
 def test_a_streamed_or_plain_model_is_watched_too(tmp_path):
     frame, y = table(800, 1)
     plain = crcen.CRCENClassifier(Budget(4), **QUICK).fit(frame[["balance"]].to_numpy(), y)
-    new = rows(300, 2)[["balance", "state"]]
-    watch = monitor_table(plain, new, target="state", state=tmp_path / "watch.json")
+    watch = monitor_table(plain, rows(300, 2)[["balance", "state"]], target="state", state=tmp_path / "watch.json")
     assert watch.n_labelled == 300
     assert watch.to_dict()["expected_in_training"] is None
 

@@ -66,12 +66,10 @@ def test_sim2_posterior_against_scipys_densities():
 def test_posterior_is_calibrated_on_drawn_rows(make, posterior, ratio):
     data = make(100_000, 100_000 * ratio, seed=6)
     p = posterior(data.X, data.imbalance_ratio)
-    edges = np.quantile(p, np.linspace(0, 1, 21))
-    groups = np.clip(np.searchsorted(edges, p, side="right") - 1, 0, 19)
+    groups = np.clip(np.searchsorted(np.quantile(p, np.linspace(0, 1, 21)), p, side="right") - 1, 0, 19)
     z = []
     for rows in (groups == group for group in range(20)):
-        variance = np.sum(p[rows] * (1 - p[rows]))
-        z.append((data.y[rows].sum() - p[rows].sum()) / np.sqrt(max(variance, 1.0)))
+        z.append((data.y[rows].sum() - p[rows].sum()) / np.sqrt(max(np.sum(p[rows] * (1 - p[rows])), 1.0)))
     assert np.max(np.abs(z)) < 4.5
     assert stats.chi2(20).sf(np.sum(np.square(z))) > 1e-3
 
@@ -117,8 +115,7 @@ def test_chunks_hold_the_rows_asked_for_and_are_the_same_each_time(n):
     X, y = (np.concatenate(part) for part in zip(*events, strict=True))
     assert X.shape == (n, 2)
     assert set(np.unique(y)) <= {0, 1}
-    again = np.concatenate([rows for rows, _ in pickle.loads(pickle.dumps(events))])
-    np.testing.assert_array_equal(X, again)
+    np.testing.assert_array_equal(X, np.concatenate([rows for rows, _ in pickle.loads(pickle.dumps(events))]))
     longer = next(iter(make_rare_events(70_000, n_features=2, seed=4)))[0]
     np.testing.assert_array_equal(X[:1], longer[:1])
     assert not np.array_equal(X[:1], next(iter(make_rare_events(n, n_features=2, seed=5)))[0][:1])

@@ -214,8 +214,7 @@ def test_a_sampler_given_here_is_one_in_a_pipeline_also_with_a_cache(few, tmp_pa
     for model in (here, there, stated):
         assert model.odds_factor_ == pytest.approx(5.0)
         np.testing.assert_allclose(model.predict_proba(X), here.predict_proba(X), rtol=1e-12)
-    raw = there.estimator_.predict_proba(X)
-    expected = correct_proba(raw, sampled_prior=0.5, natural_prior=60 / 360)
+    expected = correct_proba(there.estimator_.predict_proba(X), sampled_prior=0.5, natural_prior=60 / 360)
     np.testing.assert_allclose(there.predict_proba(X), expected, rtol=1e-12)
     cached = with_sampler(sampler, LogisticRegression()).set_params(memory=str(tmp_path))
     for pipeline in (there.estimator_, cached, cached):  # the second time from the cache

@@ -42,8 +42,7 @@ def test_one_column_and_two_columns_of_two_classes_decide_alike(price):
     first = Price.binary(0.8, 10, 90, positive=0)  # the order of the columns is that of the classes
     np.testing.assert_array_equal(decide(P, first), decide(BOTH[:, ::-1], first))
     actions = crcen.CostMatrix([[0, 1, 0.3], [20, 0, 2]], ["ok", "fraud"], ["review"])
-    found = decide(BOTH, Price([1, 1], [90, 10], actions, positive=1))
-    np.testing.assert_array_equal(found, decide(P, actions))
+    np.testing.assert_array_equal(decide(BOTH, Price([1, 1], [90, 10], actions, positive=1)), decide(P, actions))
 
 
 @pytest.mark.parametrize(
@@ -110,8 +109,7 @@ def test_summary_without_labels_or_alarms_and_of_costs_by_row():
     summary = crcen.decision_summary([0.01, 0.02], Budget(2))
     assert np.isnan([summary.average_price, summary.realised_price]).all()
     assert "realised" not in str(summary)
-    costs = CostMatrix.binary(tp=1.0, fp=1.0, fn=np.array([0.5, 5.0, 9.0]))
-    summary = crcen.decision_summary([0.9, 0.9, 0.9], costs)
+    summary = crcen.decision_summary([0.9, 0.9, 0.9], CostMatrix.binary(tp=1.0, fp=1.0, fn=np.array([0.5, 5.0, 9.0])))
     assert (summary.n_alarms, *summary.marginal_price) == pytest.approx((2, 4, 8))  # the first row decides nothing
     assert "4 to 8, by row" in str(summary)
     nothing = crcen.decision_summary([0.9], CostMatrix.binary(tp=np.array([3.0]), fn=2.0))

@@ -27,8 +27,7 @@ def test_logistic_regression_has_the_error_of_its_information():
     estimates, theory = [], []
     for _ in range(40):
         X, y, p = draw(rng, 600)
-        model = LogisticRegression(C=1e6).fit(X, y)
-        estimates.append(crcen.training_error(model, X, y).log_odds ** 2)
+        estimates.append(crcen.training_error(LogisticRegression(C=1e6).fit(X, y), X, y).log_odds ** 2)
         theory.append(1.0 / np.sum(p * (1 - p)))
     ratio = np.mean(estimates) / np.mean(theory)
     assert 0.85 < ratio < 1.35  # 40 estimates with 7 degrees of freedom: ± .09, and what halves know less
@@ -51,8 +50,7 @@ def test_the_test_of_a_fitted_model_keeps_its_level_on_many_new_rows():
 
 def test_the_variance_is_that_of_labels_and_model_and_under_twenty_positives_are_too_few():
     """By hand at λ = ½: residual Σ(y − p) / 2, slope and variance Σ p(1−p) / 2 and / 4."""
-    rng = np.random.default_rng(2)
-    _, y, p = draw(rng, 500)
+    _, y, p = draw(np.random.default_rng(2), 500)
     plain, total = crcen.key_equation(y, p, None), np.sum(p * (1 - p))
     for error in (0.1, 0.3):
         known = crcen.key_equation(y, p, None, training_error=TrainingError.binary(error))

@@ -105,8 +105,7 @@ def test_every_map(rows, kind):
 def test_folds_hold_each_row_with_weight_out_once_and_are_fewer_for_few_positives():
     target, weights = np.arange(100) < 11, (np.arange(100) % 7 > 0).astype(float)
     folds = probability_folds(target, weights, seed=0)
-    held_out = np.concatenate([h for _, h in folds])
-    assert np.array_equal(np.sort(held_out), np.flatnonzero(weights))
+    assert np.array_equal(np.sort(np.concatenate([h for _, h in folds])), np.flatnonzero(weights))
     for rows, own in folds:
         assert np.intersect1d(rows, own).size == 0
         assert np.array_equal(np.union1d(rows, own), np.flatnonzero(weights))

@@ -8,7 +8,7 @@ import onnxruntime
 import pandas as pd
 import pytest
 from scipy.optimize import minimize
-from scipy.special import log_softmax
+from scipy.special import log_softmax, logit, softmax
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
@@ -20,8 +20,10 @@ import crcen
 from crcen import Budget, CommitteeClassifier, CRCENClassifierCV, InvalidInput, InvalidParameter, export_onnx
 from crcen.cli.app import app
 from crcen.files.registry import InvalidState, check_state, state_of
-from crcen.models.committee import RIDGES, choose_ridge, cross_fitted_logits, fit_stacking
+from crcen.models import committee
+from crcen.models.committee import RIDGES, choose_ridge, cross_fitted_logits, fit_stacking, without_hindsight
 from crcen.models.members.lightgbm_trees import TreeSetting
+from crcen.models.members.member import MemberTask
 from crcen.models.members.tree_arrays import TreeEnsemble
 from crcen.theory.price import sigmoid
 from example_rows import interaction_rows
@@ -36,7 +38,7 @@ def small_searches():
     settings = TreeSetting(8, 20, 1.0, 1.0), TreeSetting(4, 10, 1.0, 0.5)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(f"{members}.lightgbm_trees.LightGBMTrees.settings", settings)
-        patch.setattr(f"{members}.catboost_trees._TREES", 40)
+        patch.setattr(f"{members}.catboost_trees._TREES", (40, 40))
         patch.setattr(f"{members}.networks.CRCENClassifierCV", lambda weighting, **how: search(weighting, **few, **how))
         yield
 
@@ -618,3 +620,22 @@ def test_rows_in_no_fold_have_no_combined_logit_and_one_fold_takes_the_mean():
     later = cross_fitted_logits(logits, target, weights, [np.arange(40, 60)], 5.0)
     assert later[40:] == pytest.approx(logits[40:].mean(axis=1))
     assert choose_ridge(logits, target, weights, [np.arange(40, 60)]) == RIDGES[-1]
+
+
+def test_the_only_row_of_a_class_does_not_vouch_for_it():
+    logits, target = np.random.default_rng(0).normal(size=(30, 2, 3)), np.arange(30) % 2
+    target[4], logits[4, :, 2] = 2, 50.0
+    folds = [(np.append(np.arange(15, 30), 4), np.arange(15)), (np.arange(15), np.arange(15, 30))]
+    found = without_hindsight(logits, target, folds)
+    odds = logit(softmax(found, axis=2)[:, :, 2]).mean(axis=1)
+    assert odds[4] == pytest.approx(np.delete(odds, 4).max())
+    np.testing.assert_array_equal(np.delete(found, 4, axis=0), np.delete(logits, 4, axis=0))
+    np.testing.assert_array_equal(without_hindsight(logits, target % 2, folds), logits)
+
+
+def test_a_member_without_weight_on_the_first_fold_is_left_out():
+    logits, target, weights = draw(n=600, n_classes=3, noise=(0.5, 0.6, 9.0))
+    task = MemberTask(logits[:, 0], target, weights, 3)
+    committee._judge(task, [logits[:, 0]], logits[:200, 1], np.arange(200))
+    with pytest.raises(committee.NotWorth, match="no weight"):
+        committee._judge(task, [logits[:, 0]], logits[:200, 2], np.arange(200))

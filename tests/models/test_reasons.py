@@ -134,8 +134,7 @@ def test_typical_rows_have_the_distributions_of_columns_and_none_of_the_rows():
     assert np.array_equal(rows[:, 3], 1 - rows[:, 4])  # what belongs together stays together
     assert abs(rows[:, 3].mean() - Y.mean()) <= 1 / 32
     assert not any((table == row).all(axis=1).any() for row in rows)
-    correlations = np.corrcoef(rows[:, :3].T) - np.eye(3)
-    assert np.abs(correlations).max() < 0.3
+    assert np.abs(np.corrcoef(rows[:, :3].T) - np.eye(3)).max() < 0.3
     averaged = typical_rows(table, blocks, [True, False, False, False])
     assert not np.isin(averaged[:, 0], table[:, 0]).any()
 

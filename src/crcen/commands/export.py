@@ -376,8 +376,7 @@ def _network_logit(graph: _Graph, group: Member, X: _Value) -> _Value:
     if getattr(group, "is_one_against_all", False):  # log σ(o) = min(o, 0) − log(1 + e^−|o|)
         small = graph.apply("Exp", -graph.apply("Abs", hidden))
         hidden = graph.apply("Min", hidden, 0.0) - graph.apply("Log", small + 1.0)
-    axes = [0, 2] if group.biases[-1].shape[1] == 1 else [0]
-    return graph.apply("ReduceMean", hidden, axes, keepdims=0)
+    return graph.apply("ReduceMean", hidden, [0, 2] if group.biases[-1].shape[1] == 1 else [0], keepdims=0)
 
 
 def _activation(graph: _Graph, name: str, x: _Value) -> _Value:
@@ -454,8 +453,7 @@ def _tree_logit(graph: _Graph, trees: Member, X: _Value) -> _Value:
     if width == n_outputs or n_outputs == 1:
         total = graph.apply("ReduceSum", values, [1], keepdims=0)
     else:
-        belongs = (trees.output[:, None] == np.arange(n_outputs)).astype(np.float64)
-        total = graph.apply("MatMul", values, belongs)
+        total = graph.apply("MatMul", values, (trees.output[:, None] == np.arange(n_outputs)).astype(np.float64))
     total = total + (trees.baseline if n_outputs > 1 else trees.baseline[0])
     if not trees.has_shares:
         return total

@@ -128,8 +128,7 @@ def alarm_shares(
         f"{1000.0 * folds:,.4g}: the figures above are those of the folds; evaluate the saved model on new labelled "
         "rows before relying on it"
     )
-    found = {"folds": folds, "saved_model": saved, "training": training, "differ": differ}
-    return found, [note] if differ else []
+    return {"folds": folds, "saved_model": saved, "training": training, "differ": differ}, [note] if differ else []
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -516,8 +515,7 @@ def unfitted_learner(
     is_search = estimator is None and learner != "networks"
     own = f"learner={learner}" if estimator is None else "an estimator"
     alone = f"effort={effort} must go without {own}: quick is one network, best a committee or trees."
-    is_alone = is_search and (effort == "best" or learner is None)
-    require(effort == "standard" or is_alone, alone, "effort", "learner")
+    require(effort == "standard" or (is_search and (effort == "best" or learner is None)), alone, "effort", "learner")
     no_limit = "time_limit must go with the learner trees or committee: a search of networks has none."
     require(time_limit is None or is_search, no_limit, "time_limit")
     check("time_limit", time_limit, time_limit is None or time_limit > 0, "be a number of seconds above 0")
@@ -599,8 +597,7 @@ def _measure_training_error(
     is_number = isinstance(n_refits, int) and not isinstance(n_refits, bool) and (n_refits == 0 or n_refits >= 3)
     check("n_refits", n_refits, is_number, "be 0, or a whole number of at least 3")
     price, estimator, start = model.weighting_, model.estimator_, clock.perf_counter()
-    fewest = float(price.counts.min() if price.positive is None else price.n_pos)
-    if not n_refits or fewest < _FEW or start > until:
+    if not n_refits or float(price.counts.min() if price.positive is None else price.n_pos) < _FEW or start > until:
         return
     try:
         if math.isfinite(until) and hasattr(estimator, "refit_on"):  # one refit is timed
@@ -622,14 +619,12 @@ def _held_out(
     seen = np.isfinite(estimator.oof_proba_).all(axis=1)
     related = None if clusters is None else clusters[seen]
     rows = replace(out_of_fold_rows(estimator, y, weights), clusters=related)
-    drawn = rules.step_resamples(price)
-    expense = crcen.ExpenseCurve.from_rows(rows, around, price.replace, n_resamples=drawn)
+    expense = crcen.ExpenseCurve.from_rows(rows, around, price.replace, n_resamples=rules.step_resamples(price))
     if price.positive is None:
         return rows.p, seen, expense, None
     chances, some = rows.p[:, price.positive], rows_to_score(len(y))
     alarms = price.decide(chances)
-    by_model = np.asarray(estimator.predict(encoded[some]) == model.pos_label_)
-    shares, notes = alarm_shares(alarms, by_model, seen, some)
+    shares, notes = alarm_shares(alarms, np.asarray(estimator.predict(encoded[some]) == model.pos_label_), seen, some)
     p, w = chances[alarms], rows.weights[alarms]  # of an average catch: false alarms that are expected
     average = float((1.0 - p) @ w) / float(p @ w) if (p @ w) > 0.0 else math.nan
     scored = RowMetrics(rows.y, rows.p, price, rows.weights, clusters=related)

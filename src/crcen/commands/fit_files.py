@@ -196,8 +196,7 @@ def fit_files(
     raw_bytes = max(8.0 * len(first.columns), first.memory_usage(deep=True).sum() / max(1, len(first)))
     sizes = bound.rows(1.2 * (table.n_rows or inf), frame=5 * raw_bytes, sample=4 * raw_bytes)
     bound.expected["read"] = min(_read_ahead(table, bound.share("read")), raw_bytes * (table.n_rows or inf))
-    sample_rows = min(mixed_table.SAMPLE_ROWS, sizes["sample"])
-    survey = TableSurvey(names, target, frozenset(categorical), seed, sample_rows)
+    survey = TableSurvey(names, target, frozenset(categorical), seed, min(mixed_table.SAMPLE_ROWS, sizes["sample"]))
     with progress_bar("reading the table", visible=bool(verbose)) as show:
         mixed_table.survey_table(table, survey, bound.releasing(show), sizes["frame"])
     labels, positive, found = inputs.class_labels(survey.labels, target, positive, table.name)

@@ -310,8 +310,7 @@ def _columns(
     used = {column.name: column for column in reader.columns_}
     reasons = {one.name: one.reason for one in reader.dropped_}
     numbers = [column for column in reader.columns_ if column.kind == "number"]
-    places = [block.start for block in blocks_of(numbers)]
-    filled = encode_table(numbers, table).X[:, places]  # gaps hold the median
+    filled = encode_table(numbers, table).X[:, [block.start for block in blocks_of(numbers)]]  # gaps hold the median
     spreads = np.quantile(filled, [0, 0.5, 1], axis=0, overwrite_input=True).T
     shown = {
         column.name: tuple(f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}" for value in spread)

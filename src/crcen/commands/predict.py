@@ -401,8 +401,7 @@ def _answer(
     found = found or {"row": np.arange(n_before + 1, n_before + len(p) + 1)}
     # Labels of one type stay of that type; with other actions all are objects, and texts with a review.
     possible = [str(name) for name in rule.names] if rule.review is not None else rule.names
-    is_mixed = len(rule.names) > len(rule.labels)
-    answers = {"decision": np.array(possible, dtype=object if is_mixed else None)[actions]}
+    answers = {"decision": np.array(possible, dtype=object if len(rule.names) > len(rule.labels) else None)[actions]}
     scores = [rule.chance(p)] if rule.price.positive is not None else p.T
     answers |= dict(zip([name for name in names if name != "decision"], scores, strict=True))
     return pd.DataFrame(found | {name: answers[name] for name in names})

@@ -314,8 +314,7 @@ class RowRule:
         """Decisions of a chunk by number, and their expected costs; a goal must have been met before."""
         rows = np.arange(len(p))
         if self.cost_column is not None and chunk is not None:
-            misses = inputs.amounts_of(chunk[self.cost_column], "cost_column")
-            own = CostMatrix.binary(fp=self.alarm_cost, fn=misses)
+            own = CostMatrix.binary(fp=self.alarm_cost, fn=inputs.amounts_of(chunk[self.cost_column], "cost_column"))
             alarms = own.choose(self.chance(p))
             return self.numbers(alarms == 1), own.expected(self.chance(p))[rows, alarms]
         if self.review is not None:
@@ -414,8 +413,7 @@ class ClassShares:
             error = getattr(model, "training_error_", None)
             uncertainty = error.sizes if isinstance(error, TrainingError) else None
             together = None if clusters is None else pd.factorize(clusters, use_na_sentinel=False)[0]
-            found = estimate_shares(p, trained, uncertainty=uncertainty, clusters=together)
-            return cls(labels, found, trained, True)
+            return cls(labels, estimate_shares(p, trained, uncertainty=uncertainty, clusters=together), trained, True)
         if isinstance(prevalence, Mapping):
             by_key = {label_key(label): float(share) for label, share in prevalence.items()}
             is_right = {*by_key} == {*map(label_key, labels)} and all(0.0 < share < 1.0 for share in by_key.values())

@@ -207,8 +207,7 @@ def list_datasets(data_home: str | os.PathLike[str] | None = None) -> tuple[Data
 def _places(data_home: str | os.PathLike[str] | None) -> Iterator[_Place]:
     """The places on this machine in the order they are tried; the user's cache is last."""
     replace = "try replacing it with a fresh copy, or loading without this folder"
-    homes = {"data_home": data_home, "CRCEN_DATA_HOME": os.environ.get("CRCEN_DATA_HOME") or None}
-    for name, home in homes.items():
+    for name, home in {"data_home": data_home, "CRCEN_DATA_HOME": os.environ.get("CRCEN_DATA_HOME") or None}.items():
         if home is not None:
             folder = Path(os.path.expanduser(home))
             yield _Place("data_home", f"{name}={folder}", folder / "zenodo", replace)

@@ -248,8 +248,7 @@ class Tally(AddsUp):
         column = k - len(self.likelihood)  # the tested classes are the last ones
         if self.information[column] <= 0.0:
             return 0.0, _UNKNOWN
-        clipped = float(np.clip(self.drift[column], -2.0, 2.0))
-        return peak(self.likelihood[k]) or (clipped, float(self.error[column]))
+        return peak(self.likelihood[k]) or (float(np.clip(self.drift[column], -2.0, 2.0)), float(self.error[column]))
 
 
 class Start(NamedTuple):

@@ -100,8 +100,7 @@ def _error_of_refits(
     """
     n_fits, n_classes, w = len(chances), chances.shape[2], price.weights
     unseen = np.where(parts.all(axis=0), True, ~parts)[..., None]
-    p = (chances * unseen).sum(axis=0) / unseen.sum(axis=0)
-    compared = sums_of_columns(target, price.weighted(p), sizes, w)
+    compared = sums_of_columns(target, price.weighted((chances * unseen).sum(axis=0) / unseen.sum(axis=0)), sizes, w)
     whole_slope, whole_variance = times * compared.slope, times * compared.variance
     back = _inverse(whole_slope)
     moved, raised = [], []
@@ -115,8 +114,7 @@ def _error_of_refits(
         moved.append(whole_slope @ (_inverse(slope) @ change.sum(axis=0)))
         if n_classes > 2:
             raised.append(_pair_noise(target[own], middle, change / (middle @ w)[:, None], sizes[own], price))
-    found = of_all * 0.5 * np.mean(np.square(moved), axis=0)
-    ratios = divided(found, np.diag(whole_variance), 0.0)
+    ratios = divided(of_all * 0.5 * np.mean(np.square(moved), axis=0), np.diag(whole_variance), 0.0)
     root = np.sqrt(0.5 * (ratios + ratios.mean()))
     degrees = 4.0 * (n_fits - 1) / (1.0 + 3.0 / (n_classes - 1))  # of half a ratio and half the mean of K − 1
     stretched = root[:, None] * whole_variance * root

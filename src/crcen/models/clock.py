@@ -13,6 +13,9 @@ from crcen.training.jobs import TrainingJob, TrainingResult
 class OutOfTime(Exception):
     """A step cannot finish in time and was not started."""
 
+    def __str__(self) -> str:
+        return "no time was left for it"
+
 
 class Clock:
     """The remaining seconds of a time limit; infinite without a limit."""

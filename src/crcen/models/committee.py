@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import joblib
@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from crcen._support.lazy import LazyModule, metrics, optimize, threadpoolctl
+from crcen._support.lazy import LazyModule, optimize, threadpoolctl
 from crcen._support.progress import part_of, progress_bar
 from crcen.exceptions import CrcenError, InvalidParameter, MissingExtra, TrainingFailed
 from crcen.models.clock import Clock, OutOfTime
@@ -30,6 +30,7 @@ from crcen.models.search.folds import Fold, checked_folds
 from crcen.models.validation import Seed, check_choice, check_classes, check_number, check_rows, check_weights
 from crcen.theory.goals import ThresholdGoal
 from crcen.theory.key_equation import on_rows, without_test
+from crcen.theory.metrics import ThresholdCurve, average_precision, roc_area
 from crcen.theory.price import Labels, Price, WeightingLike, is_price_of_two, softmax
 from crcen.theory.rows import Array, Bools, Estimator, Index, Rows, Shown, Splitter
 from crcen.training.network import Member
@@ -177,10 +178,11 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
     ) -> list[FittedMember]:
         """Search every member within its share of the time; one that fails is left out.
 
-        A member on a GPU is searched beside the others, unless time is limited.
+        For two classes, a member on a GPU is searched beside the others, unless time is limited.
         """
-        # Trees are the fastest of the strong ones; whether networks are ahead of them decides how many there are.
-        order = sorted(kinds, key=lambda kind: {"trees": 0, "networks": 1}.get(kind.name, 2))
+        # Trees are the fastest of the strong ones, and whether networks are ahead of them decides how many there are.
+        # CatBoost, the most like trees, is last.
+        order = sorted(kinds, key=lambda kind: {"trees": 0, "networks": 1, "catboost": 3}.get(kind.name, 2))
         found: dict[str, FittedMember] = {}
         failed: dict[str, Exception] = {}
         first_loss: Future[float] = Future()
@@ -190,6 +192,8 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
             own = part_of(progress, done / len(kinds), (done + 1) / len(kinds))
             start, name = time.perf_counter(), order[done].name
             now = replace(task, clock=clock.share(share), is_needed=not found, best_loss=best_loss, progress=own)
+            if found and task.n_classes > 2 and task.effort == "standard":
+                now = replace(now, judge=partial(_judge, task, [one.logits for one in found.values()]))
             try:
                 fitted = order[done].search(now)
             except MissingExtra:
@@ -202,7 +206,8 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         def best_so_far() -> float:
             return min((_loss(one, task) for one in list(found.values())), default=np.inf)
 
-        beside = [i for i, kind in enumerate(order) if kind.runs_on_gpu(self.device) and i and not clock.is_limited]
+        may_wait = task.n_classes == 2 and not clock.is_limited
+        beside = [i for i, kind in enumerate(order) if kind.runs_on_gpu(self.device) and i and may_wait]
         with ThreadPoolExecutor(1) as pool:
             waiting = [pool.submit(search, i, first_loss.result) for i in beside]
             try:
@@ -217,8 +222,8 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
             for one in waiting:
                 one.result()
         for name, error in failed.items():
-            if isinstance(error, OutOfTime):
-                self.notes_.append(f"{name} was left out: no time was left for it")
+            if isinstance(error, OutOfTime | NotWorth):
+                self.notes_.append(f"{name} was left out: {error}")
                 continue
             self.notes_.append(f"{name} failed and was left out: {' '.join(str(error).split())}")
             warnings.warn(self.notes_[-1], UserWarning, stacklevel=5)
@@ -281,8 +286,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         parts: list[Member] = []
         weights: list[float] = []
         for name, chosen in settings.items():
-            own = kinds[name] if name in kinds else registry.member_kind(name)
-            fitted = own.refit(task, chosen)
+            fitted = (kinds[name] if name in kinds else registry.member_kind(name)).refit(task, chosen)
             parts += fitted
             weights += [weight_of[name] / len(fitted)] * len(fitted)  # best effort has further parts of a member
         members = _with_outputs(parts, ensemble.labels)
@@ -309,6 +313,8 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         logits, labels = np.stack([one.logits for one in found], axis=1), rows.labels
         target, weights = rows.engine_target.astype(np.int64), normalised(rows.weights)
         held_out = [test for _, test in rows.folds]
+        if labels.n_classes > 2:
+            logits = without_hindsight(logits, target, rows.folds)
         ridge = choose_ridge(logits, target, weights, held_out, seed)
         seen: Bools = np.asarray(np.isfinite(logits).all(axis=(1, 2)))
         stacking = fit_stacking(logits[seen], target[seen], weights[seen], ridge, LEAST_WEIGHT)
@@ -355,6 +361,19 @@ def _loss(member: FittedMember, task: MemberTask) -> float:
     return log_loss(member.logits[known], task.target[known], task.weights[known])
 
 
+class NotWorth(Exception):
+    """A member whose logits of the first fold have hardly any weight."""
+
+
+def _judge(task: MemberTask, others: list[Array], logits: Array, rows: Index) -> None:
+    """Raise `NotWorth` if held-out logits of some rows have hardly any weight beside those of the members before."""
+    every = np.stack([*(one[rows] for one in others), logits], axis=1)
+    seen = np.isfinite(every).all(axis=(1, 2)) & (task.weights[rows] > 0)
+    data = every[seen], task.target[rows][seen], task.weights[rows][seen]
+    if seen.any() and fit_stacking(*data, _TRIAL_RIDGE).weights[-1] < _TRIAL_WEIGHT:
+        raise NotWorth("it had no weight on the first fold")
+
+
 def normalised(weights: Array) -> Array:
     """Weights with mean 1 in single precision: the same for any scale, and exactly 1 if all are equal."""
     used = weights[weights > 0]
@@ -379,6 +398,8 @@ _PRIOR_LOSS = 30.0
 # costs, has little influence. Of several classes, the weights of a few rows would be too noisy.
 _RARITY = 0.5
 LEAST_WEIGHT = 0.02  # a member with less costs time in every prediction and changes hardly any
+# Of several classes: the shrinkage with which a member is judged by the first fold, and the weight that it must have.
+_TRIAL_RIDGE, _TRIAL_WEIGHT = 5.0, 0.1
 _ROWS_TO_CHOOSE = 20_000  # with more, a sample decides: the strength hardly matters then
 
 
@@ -437,7 +458,7 @@ def fit_stacking(
     options = {"ftol": 1e-13, "gtol": 1e-8}
     for _ in range(2):
         bounds = optimize.Bounds(least, most)
-        with threadpoolctl.threadpool_limits(1, user_api="blas"):  # several threads would mostly wait
+        with _blas().limit(limits=1):  # several threads would mostly wait
             found = optimize.minimize(
                 objective, np.minimum(found, most), jac=True, method="L-BFGS-B", bounds=bounds, options=options
             ).x
@@ -447,6 +468,10 @@ def fit_stacking(
         most[:n_members][is_tiny] = 0.0
     intercepts = np.concatenate([[0.0], found[n_members:]])
     return Stacking(found[:n_members], intercepts - intercepts.mean())
+
+
+# The linear algebra of this process; looking for it takes longer than a fit on few rows.
+_blas = cache(lambda: threadpoolctl.ThreadpoolController().select(user_api="blas"))
 
 
 def _class_weights(target: Index, row_weights: Array, n_classes: int) -> Array:
@@ -473,6 +498,24 @@ def choose_ridge(logits: Array, target: Index, row_weights: Array, held_out: Seq
         sizes = row_weights[seen] * by_class[target[seen]]
         losses.append(log_loss(crossed[seen] + np.log(by_class), target[seen], sizes) if seen.any() else np.inf)
     return RIDGES[int(np.argmin(losses))]
+
+
+def without_hindsight(logits: Array, target: Index, folds: Sequence[Fold]) -> Array:
+    """Held-out logits (n, members, K) in which the rows of a class that no fold could hold out do not know their label.
+
+    The only row of a class is trained on in its own fold. Its log-odds become at most those of the row of another class
+    that is most like it: else this row alone makes weights and intercepts look right for the class, and new rows of it
+    get hardly any probability.
+    """
+    trained = np.concatenate([np.intersect1d(*fold) for fold in folds])
+    is_honest = np.isfinite(logits).all(axis=(1, 2)) & ~np.isin(np.arange(len(logits)), trained)
+    logits, honest = logits.copy(), np.flatnonzero(is_honest)
+    for row in trained[~np.isin(target[trained], target[honest])] if len(honest) else ():
+        own = target[row]
+        odds = logits[:, :, own] - np.logaddexp.reduce(np.delete(logits, own, axis=2), axis=2)
+        nearest = honest[odds[honest].mean(axis=1).argmax()]
+        logits[row, :, own] -= np.maximum(odds[row] - odds[nearest], 0.0)
+    return logits
 
 
 def cross_fitted_logits(
@@ -551,11 +594,9 @@ def leaderboard(
         own, y, w = logits[known], target[known], row_weights[known]
         several = np.unique(y) if classes is None else classes
         p = softmax(own) if logits.shape[1] > 2 else own - own[:, ::-1]
-        return (
-            log_loss(own, y, w),
-            float(np.mean([metrics.average_precision_score(y == k, p[:, k], sample_weight=w) for k in several])),
-            float(np.mean([metrics.roc_auc_score(y == k, p[:, k], sample_weight=w) for k in several])),
-        )
+        counts = [ThresholdCurve(y == k, p[:, k]).totals(w) for k in several]
+        precision, area = (float(np.mean([one(*each) for each in counts])) for one in (average_precision, roc_area))
+        return log_loss(own, y, w), precision, area
 
     lines = [
         MemberScore(one.name, float(weight), *judged(one.logits), one.seconds, one.settings, one.n_tried)

@@ -135,8 +135,7 @@ class Ensemble:
         """The same natural probabilities, decided at another price."""
         if price is self.weighting:
             return self
-        moved = price.log_weights - self.weighting.log_weights
-        return replace(self, weighting=price, shift=self.shift + moved)
+        return replace(self, weighting=price, shift=self.shift + (price.log_weights - self.weighting.log_weights))
 
 
 # -- probability maps, from natural logits to natural probabilities, fitted on out-of-fold logits ----------------------
@@ -230,8 +229,7 @@ def _slope(target: Index, logits: Array, weights: Array) -> float:
         error = np.exp(log_p)
         error[rows, target] -= 1.0
         error *= (weights / total)[:, None]
-        along = slope * (error * logits).sum() + parameters[0] / total
-        return float(loss), np.append(along, error.sum(axis=0))
+        return float(loss), np.append(slope * (error * logits).sum() + parameters[0] / total, error.sum(axis=0))
 
     start = np.append(0.0, class_shifts(target, logits, np.ones(n_classes), weights))
     limits, close = [(-5.0, 5.0), *[(None, None)] * n_classes], {"ftol": 1e-14, "gtol": 1e-10, "maxiter": 500}

@@ -537,8 +537,7 @@ def tree_values(trees: TreeEnsemble, X: Array, background: Array, blocks: Sequen
     for j, block in enumerate(blocks):
         block_of[block] = j
     values = np.zeros((len(blocks), len(X)))
-    ends = np.append(trees.roots[1:], len(trees.value))
-    for root, end in zip(trees.roots, ends, strict=True):
+    for root, end in zip(trees.roots, np.append(trees.roots[1:], len(trees.value)), strict=True):
         inner = [node for node in range(int(root), int(end)) if trees.left[node] != node]
         left = {node: (_goes_left(trees, X, node), _goes_left(trees, background, node)) for node in inner}
         for value, path in _leaves(trees, int(root)):
@@ -573,8 +572,7 @@ def _leaves(trees: TreeEnsemble, root: int) -> list[tuple[float, list[tuple[int,
 
 
 def _add_leaf(values: Array, value: float, own: dict[int, tuple[Bools, Bools]]) -> None:
-    codes = _codes([here for here, _ in own.values()])
-    patterns, at = _patterns(codes, len(own))
+    patterns, at = _patterns(_codes([here for here, _ in own.values()]), len(own))
     others, counts = np.unique(_codes([there for _, there in own.values()]), return_counts=True)
     bits = np.arange(len(own))
     a, b = ((one[:, None] >> bits & 1).astype(np.float64) for one in (patterns, others))

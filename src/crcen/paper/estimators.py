@@ -73,8 +73,7 @@ class SignedScoreClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def predict(self, X: ArrayLike) -> LabelArray:
         """The class given by the sign of the score."""
-        is_last = self.decision_function(X) > 0
-        return np.asarray(self.classes_[is_last.astype(int)])
+        return np.asarray(self.classes_[(self.decision_function(X) > 0).astype(int)])
 
     def _positive(self, X: Array) -> Array:
         """1/(1 + e^(−2·score)): half a log-odds, as in boosting. It ranks rows; it is no posterior."""
@@ -396,8 +395,7 @@ def evolve(
                     bits[changing] = ~bits[changing] & (rng.random_sample(len(changing)) < _SET)
                     children.append((fitness(bits), bits))
                     left -= 1
-        worst = living[-1][0]
-        if any(child[0] > worst for child in children):
+        if any(child[0] > living[-1][0] for child in children):
             living = sorted([*living, *children], key=lambda one: -one[0])[: len(living)]
             continue
         apart -= 1
@@ -556,8 +554,7 @@ class GranularSVMClassifier(SignedScoreClassifier):
         return found
 
     def _aggregated(self, X: Array, is_pos: Bools, granules: list[Index]) -> SVC:
-        taken = granules if self.aggregation == "combine" else granules[-1:]
-        rows = np.concatenate([np.flatnonzero(is_pos), *taken])
+        rows = np.concatenate([np.flatnonzero(is_pos), *(granules if self.aggregation == "combine" else granules[-1:])])
         return self._machine(X[rows], is_pos[rows])
 
     def _best_count(self, X: Array, is_pos: Bools) -> int:

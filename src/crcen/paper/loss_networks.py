@@ -148,8 +148,7 @@ class LossNetwork(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: ArrayLike) -> LabelArray:
         """The class with the largest score."""
-        numbers = self._scores(self._outputs(X)).argmax(axis=1)
-        return np.asarray(self.classes_[numbers])
+        return np.asarray(self.classes_[self._scores(self._outputs(X)).argmax(axis=1)])
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """Probabilities; the class docstring says whether they are natural."""
@@ -354,8 +353,7 @@ class LearnedCostClassifier(LossNetwork):
         if error > self._error:
             self._rate *= 0.01
         self._error = error
-        wanted = losses.target_costs(self.counts_, separability, confusion)
-        loss.move_costs(wanted.to(loss.costs.device), self._rate)
+        loss.move_costs(losses.target_costs(self.counts_, separability, confusion).to(loss.costs.device), self._rate)
         self.costs_ = loss.costs.double().cpu().numpy()
 
 
@@ -452,8 +450,7 @@ class EmbeddedNeighboursClassifier(LossNetwork):
                 distances = np.sort(cdist(q[mine], self.cluster_rows_[cluster], "sqeuclidean"), axis=1)
                 k_th = min(self.n_neighbors, distances.shape[1]) - 1
                 nearest[mine, k], farthest[mine, k] = distances[:, 0], distances[:, k_th]
-        others = [np.delete(nearest, k, axis=1).min(axis=1) for k in range(n_classes)]
-        return np.stack(others, axis=1) - farthest
+        return np.stack([np.delete(nearest, k, axis=1).min(axis=1) for k in range(n_classes)], axis=1) - farthest
 
 
 class _ClusterQuintuplets(losses.QuintupletLoss):

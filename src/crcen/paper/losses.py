@@ -40,8 +40,7 @@ class _ClassLoss(nn.Module):
         raise NotImplementedError
 
     def _keep(self, name: str, values: ArrayLike | Tensor | None) -> None:
-        dtype = torch.get_default_dtype()
-        self.register_buffer(name, None if values is None else torch.as_tensor(values).to(dtype))
+        self.register_buffer(name, None if values is None else torch.as_tensor(values).to(torch.get_default_dtype()))
 
     def _unweighted(self, logits: Tensor) -> Tensor:
         return logits if self.weights is None else logits - torch.log(self.weights.to(logits.dtype))
@@ -130,8 +129,7 @@ def _log_stationary(log_chain: Tensor) -> Tensor:
     n_states = log_q.shape[1]
     for n in range(n_states - 1, 0, -1):
         log_q[:, :n, n] -= torch.logsumexp(log_q[:, n, :n], dim=1, keepdim=True)
-        through = log_q[:, :n, n, None] + log_q[:, n, None, :n]
-        log_q[:, :n, :n] = torch.logaddexp(log_q[:, :n, :n], through)
+        log_q[:, :n, :n] = torch.logaddexp(log_q[:, :n, :n], log_q[:, :n, n, None] + log_q[:, n, None, :n])
     found = torch.zeros_like(log_q[:, 0])
     for n in range(1, n_states):
         found[:, n] = torch.logsumexp(found[:, :n] + log_q[:, :n, n], dim=1)
@@ -371,8 +369,7 @@ class QuintupletLoss(nn.Module):
         def extreme(mask: Tensor, fill: float) -> Tensor:
             """The least (fill ∞) or largest (fill −∞) distance of every row in a mask; 0 where there is none."""
             values = distances.where(mask, fill)
-            found = (values.min(dim=1) if fill > 0 else values.max(dim=1)).values
-            return torch.where(mask.any(dim=1), found, 0.0)
+            return torch.where(mask.any(dim=1), (values.min(dim=1) if fill > 0 else values.max(dim=1)).values, 0.0)
 
         far_in_cluster, other_class = extreme(is_own, -torch.inf), extreme(~in_class, torch.inf)
         near_in_class, far_in_class = extreme(is_other, torch.inf), extreme(is_other, -torch.inf)

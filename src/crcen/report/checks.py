@@ -180,8 +180,7 @@ def group_chance(group: ReliabilityGroup, n_groups: int, noise: float) -> float:
     if group.mean_p > 0.5:
         size = expected / group.mean_p
         found, expected = size - found, size - expected
-    p_value = student_p_value(limits.count_chance(found, expected, variance, noise), group.degrees)
-    return min(1.0, n_groups * p_value)
+    return min(1.0, n_groups * student_p_value(limits.count_chance(found, expected, variance, noise), group.degrees))
 
 
 def _is_large(group: ReliabilityGroup) -> bool:

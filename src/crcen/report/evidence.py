@@ -179,8 +179,7 @@ class Evidence:
         if self.costs is not None:
             return self.costs
         kept = getattr(self.model, "costs_", None)
-        labels = self.labels.classes.tolist()
-        return (self.price.cost_matrix if kept is None else kept).for_classes(labels)
+        return (self.price.cost_matrix if kept is None else kept).for_classes(self.labels.classes.tolist())
 
     @cached_property
     def decision_price(self) -> Price:
@@ -325,8 +324,7 @@ def gather(
         return evidence
     if not isinstance(groups, Mapping):
         raise InvalidParameter(f"groups must be a dict of names and arrays: got {type(groups).__name__}.")
-    compared = {str(name): values for name, values in groups.items()}
-    return replace(evidence, groups=compared_groups(evidence, compared))
+    return replace(evidence, groups=compared_groups(evidence, {str(name): values for name, values in groups.items()}))
 
 
 def compared_groups(

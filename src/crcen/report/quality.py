@@ -247,8 +247,7 @@ def rounded(price: float) -> float:
 def _decades(price: float, imbalance_ratio: float) -> tuple[int, int]:
     """Exponents of ten around a price and what "balanced" would pay, with a decade to spare on both sides."""
     low = math.floor(math.log10(min(1.0, price)) - 1.0 + 1e-9)
-    high = math.ceil(math.log10(max(price, imbalance_ratio)) + 0.5)
-    return max(low, -6), min(high, 9)
+    return max(low, -6), min(math.ceil(math.log10(max(price, imbalance_ratio)) + 0.5), 9)
 
 
 def price_grid(price: float, imbalance_ratio: float) -> list[float]:
@@ -368,8 +367,7 @@ def _group(target: Bools, p: Array, q: Array | None, weights: Array, clusters: C
 
 def reliability(evidence: Evidence) -> dict[int, tuple[ReliabilityGroup, ...]]:
     """Reliability of the probability of every class that the report is about, by its number."""
-    q = evidence.q if evidence.has_positive else None
-    rows = (q, evidence.weights, evidence.clusters)
+    rows = (evidence.q if evidence.has_positive else None, evidence.weights, evidence.clusters)
     return {k: reliability_groups(evidence.y == k, evidence.proba[:, k], *rows) for k in evidence.watched}
 
 

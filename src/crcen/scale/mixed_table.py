@@ -338,8 +338,7 @@ class FingerprintOfAll:
         hashes = np.append(self._hashes, hashes[hashes <= np.uint64(self._limit)])
         weights = np.append(self._counts, np.ones(len(hashes) - len(self._counts), dtype=np.int64))
         found, at = np.unique(hashes, return_inverse=True)
-        counts = np.bincount(at, weights).astype(np.int64)
-        self._hashes, self._counts = found[:MOST_HASHES], counts[:MOST_HASHES]
+        self._hashes, self._counts = found[:MOST_HASHES], np.bincount(at, weights).astype(np.int64)[:MOST_HASHES]
         if len(found) > MOST_HASHES:
             self._limit = int(self._hashes[-1])
 

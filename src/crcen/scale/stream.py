@@ -431,8 +431,7 @@ class LogitFile:
         n, at_once = self._n_outputs, at_once or _ROWS_AT_ONCE
         for start in range(0, self._n_rows, at_once):
             self._file.seek(8 * self._columns * start)
-            found = self._file.read(8 * self._columns * at_once)
-            table = np.frombuffer(found).reshape(-1, self._columns)
+            table = np.frombuffer(self._file.read(8 * self._columns * at_once)).reshape(-1, self._columns)
             columns, y = table[:, :n] + shift, table[:, n].astype(np.int64)
             weight = table[:, -1] if self._columns > n + 1 else np.ones(len(table))
             if price.positive is not None:

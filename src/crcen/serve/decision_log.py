@@ -109,8 +109,7 @@ class DecisionLog:
 
     def _entries(self, is_wanted: Callable[[str, str], bool]) -> Iterator[Entry]:
         """Lines whose identifier and time are wanted; other lines are not parsed."""
-        older = sorted(self.path.parent.glob(f"{self.path.stem}.*{self.path.suffix}"))
-        for path in (*older, self.path):
+        for path in (*sorted(self.path.parent.glob(f"{self.path.stem}.*{self.path.suffix}")), self.path):
             with path.open(encoding="utf-8") as file:
                 for line in file:
                     one, _, rest = line.removeprefix(_FIRST).partition(_SECOND)

@@ -188,8 +188,7 @@ def tensor_bytes(cells: Sequence[object], datatype: str) -> bytes:
     """Cells as a binary tensor; each string follows its length in 4 bytes."""
     if datatype != "BYTES":
         return np.asarray(cells, dtype=_NUMPY[datatype]).tobytes()
-    texts = [str(cell).encode() for cell in cells]
-    return b"".join(len(text).to_bytes(4, "little") + text for text in texts)
+    return b"".join(len(text).to_bytes(4, "little") + text for text in [str(cell).encode() for cell in cells])
 
 
 def _check_number(n: int, most_rows: int, none: str) -> None:

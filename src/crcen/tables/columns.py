@@ -83,8 +83,7 @@ def nice_step(spread: Array, parts: int) -> Array:
     parted = np.where(is_finite, parted, 1.0)
     size = _POWERS[np.floor(np.log10(parted)).astype(np.int64) - _LEAST_POWER]
     steps = [factor * size for factor in (1.0, 2.0, 5.0)]
-    step = np.select([one * parts >= spread for one in steps], steps, 10.0 * size)
-    return np.where(is_finite, step, 0.0)
+    return np.where(is_finite, np.select([one * parts >= spread for one in steps], steps, 10.0 * size), 0.0)
 
 
 def rounded(values: Array, step: Array, direction: Literal["down", "nearest", "up"] = "nearest") -> Array:
@@ -269,8 +268,7 @@ class DateColumn(Column):
         days = (time - _EPOCH).total_seconds() / 86_400.0
         found = {"days": min(max(days, self.low), self.high), "month": time.month, "day": time.day}
         found |= {"weekday": time.weekday(), "hour": time.hour + time.minute / 60.0}
-        odd = "" if found["days"] == days else "clipped"
-        return self._cell([float(found[part]) for part in self.parts], odd)
+        return self._cell([float(found[part]) for part in self.parts], "" if found["days"] == days else "clipped")
 
 
 @dataclass(frozen=True, eq=False)
@@ -362,8 +360,7 @@ class TextColumn(Column):
     def encode(self, cells: ColumnCells) -> Encoded:
         """The components; those of an empty string where the text is missing."""
         is_missing = cells.text.isna().to_numpy()
-        parts = self._parts(_split(cells.text.fillna("")))
-        return self._with_indicator(parts, is_missing, int(is_missing.sum()))
+        return self._with_indicator(self._parts(_split(cells.text.fillna(""))), is_missing, int(is_missing.sum()))
 
     def _parts(self, split: Words) -> Array:
         texts, words = _tf_idf(*_ngram_counts(split, self._places)[:2], self.idf)
@@ -386,8 +383,7 @@ def _split(texts: Series) -> Words:
     """The different words of texts, the number of each word in them, and how many words each text has."""
     split = pc.utf8_split_whitespace(as_arrow(texts))
     words = split.flatten().dictionary_encode()
-    lengths = split.value_lengths().to_numpy(zero_copy_only=False)
-    return words.dictionary.to_pylist(), np.array(words.indices), lengths
+    return words.dictionary.to_pylist(), np.array(words.indices), split.value_lengths().to_numpy(zero_copy_only=False)
 
 
 def _ngram_counts(split: Words, places: Mapping[str, int] | None = None) -> tuple[Any, Any, NDArray[np.object_]]:

@@ -137,8 +137,7 @@ def _check_types(schema: Schema, columns: Sequence[str], name: str) -> None:
         stated = (field.metadata or {}).get(b"POSTGRESQL:type", b"").decode() or str(field.type)
         if stated == "money" or any(is_kind(kind) for is_kind in odd):
             what = "an array" if pa.types.is_list(kind) or pa.types.is_large_list(kind) else stated
-            message = f"column {column} of {name} holds {what}, not single values: leave it out or cast it."
-            raise InvalidInput(message)
+            raise InvalidInput(f"column {column} of {name} holds {what}, not single values: leave it out or cast it.")
 
 
 def _plain(cells: ArrowArray, field: Field) -> ArrowArray:

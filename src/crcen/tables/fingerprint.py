@@ -150,8 +150,7 @@ class Fingerprint:
         rows = np.bincount(numbers[can], minlength=n_classes)
         found = np.bincount(numbers[can], matches[can], minlength=n_classes)
         shares = np.clip((found / np.maximum(rows, 1) - rate) / (1.0 - rate), 0.0, 1.0)
-        seen = np.rint(shares * rows).astype(np.int64)
-        if duplicated_class(rows, seen) != own:
+        if duplicated_class(rows, np.rint(shares * rows).astype(np.int64)) != own:
             return {}
         return {label: float(share) for label, share, n in zip(labels, shares, rows, strict=True) if n}
 

@@ -60,8 +60,7 @@ def reading(name: str) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-    return masked(reason)[:160].rstrip(".")
+    return masked(getattr(error, "strerror", None) or " ".join(str(error).split()))[:160].rstrip(".")
 
 
 def format_of_name(path: str | Path) -> tuple[str, str | None]:

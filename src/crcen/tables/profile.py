@@ -335,8 +335,7 @@ def _share(before: ColumnProfile, tally: _Tally, kind: str, level: float, senten
 def _chance_apart(count: int, n: int, count_before: int, n_before: int) -> float:
     """Two-sided probability of a count as extreme."""
     more = chance_of_more(count, n, count_before, n_before)
-    fewer = chance_of_more(n - count, n, n_before - count_before, n_before)
-    return min(1.0, 2.0 * min(more, fewer))
+    return min(1.0, 2.0 * min(more, chance_of_more(n - count, n, n_before - count_before, n_before)))
 
 
 def _values(column: Column, part: Array) -> tuple[Array, Bools]:

@@ -197,8 +197,7 @@ class TextPart(Part):
                 null_values=[""],
             )
             options = arrow_csv.ReadOptions(column_names=list(self.columns), **how)
-            reader = arrow_csv.open_csv(pa.PythonFile(file, mode="r"), options, parse, convert)
-            for batch in reader:
+            for batch in arrow_csv.open_csv(pa.PythonFile(file, mode="r"), options, parse, convert):
                 last = batch if batch.num_rows else last
                 yield batch
         tail = file.tail[len(file.tail) % 2 :] if "utf-16" in self._encoding.lower() else file.tail

@@ -159,8 +159,7 @@ def _part_flows(logits: Array, y: Index, log_weights: Array) -> Array:
     log_out = np.array([log_sum_exp((log_weights + log_miss)[y == k], 0) for k in range(n_classes)], dtype=np.float64)
     # Out of class k: shares of its misses, split over where they go. No factor exceeds 1.
     share = np.exp(log_weights + log_q[rows, y] + log_miss - log_out[y])
-    went = np.where(own, 0.0, np.exp(np.minimum(log_q - log_miss[:, None], 0.0)))
-    out = (own * share[:, None]).T @ went
+    out = (own * share[:, None]).T @ np.where(own, 0.0, np.exp(np.minimum(log_q - log_miss[:, None], 0.0)))
     # Into class k: shares of what comes in, times where else those rows might have gone.
     came = np.exp(np.where(own, -np.inf, log_weights[:, None] + log_q - log_in[None]))
     return np.vstack([log_out, log_in, out, came.T @ np.exp(log_q)])

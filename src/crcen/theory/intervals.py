@@ -153,8 +153,7 @@ def _newcombe(area: float, m: float, n: float, z: float) -> tuple[float, float]:
         return abs(area - a) - z * math.sqrt(max(spread, 0.0))
 
     low = 0.0 if area == 0.0 else optimize.brentq(outside, 0.0, min(area, 1.0 - 1e-12))
-    high = 1.0 if area == 1.0 else optimize.brentq(outside, max(area, 1e-12), 1.0)
-    return float(low), float(high)
+    return float(low), float(1.0 if area == 1.0 else optimize.brentq(outside, max(area, 1e-12), 1.0))
 
 
 def cost_interval(

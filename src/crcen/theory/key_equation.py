@@ -404,8 +404,7 @@ class KeySums:
 def key_sums(y: Index, q: Array, sizes: Array, price: Price) -> KeySums:
     """Sums of rows with class numbers y, weighted probabilities q (n, K) and sample weights."""
     w, n_classes = price.weights, price.n_classes
-    column = 1 if price.positive is None else price.positive
-    values = q[:, column] if n_classes == 2 else q[np.arange(len(y)), y]
+    values = q[:, 1 if price.positive is None else price.positive] if n_classes == 2 else q[np.arange(len(y)), y]
     masses = np.bincount(y, sizes, n_classes).astype(np.float64)
     means = divided(np.bincount(y, sizes * values, n_classes), masses, 0.0)
     squares = np.bincount(y, sizes * (values - means[y]) ** 2, n_classes).astype(np.float64)

@@ -279,8 +279,7 @@ class Price(Shown):
     def __str__(self) -> str:
         if self.positive is None:
             pairs = enumerate(zip(self.weights, self.counts, strict=True))
-            parts = (f"class {k}: {w:.6g} (of {n:.12g} rows)" for k, (w, n) in pairs)
-            return "weights " + ", ".join(parts)
+            return "weights " + ", ".join((f"class {k}: {w:.6g} (of {n:.12g} rows)" for k, (w, n) in pairs))
         price = f"{self.cost_ratio:.6g}"
         return (
             f"λ = {self.lam:.6g}, α = {self.alpha:.6g}, cost ratio = {price} (a miss is worth {price} false alarms), "

@@ -117,8 +117,7 @@ class TrainingError(EqualByArrays):
     @property
     def sizes(self) -> Array:
         """Standard deviation of the mean log-odds of each class, (K,)."""
-        both = np.maximum(np.diag(self.covariance), np.diag(self.least))
-        return np.asarray(np.sqrt(np.maximum(both, 0.0)))
+        return np.asarray(np.sqrt(np.maximum(np.maximum(np.diag(self.covariance), np.diag(self.least)), 0.0)))
 
     def _added(self, jacobian: Array) -> tuple[Array, Array]:
         return jacobian @ self.covariance @ jacobian.T, jacobian @ self.least @ jacobian.T

@@ -161,8 +161,7 @@ def _gamma_reach(weights: Array, largest: float) -> tuple[float, float]:
     total, squares = float(weights.sum()), float((weights**2).sum())
     chdtri, top, variance = special.chdtri, total + largest, squares + largest**2
     low = squares / (2.0 * total) * float(chdtri(2.0 * total**2 / squares, (1.0 + LEVEL) / 2.0)) if total else 0.0
-    high = variance / (2.0 * top) * float(chdtri(2.0 * top**2 / variance, (1.0 - LEVEL) / 2.0))
-    return total - low, high - total
+    return total - low, variance / (2.0 * top) * float(chdtri(2.0 * top**2 / variance, (1.0 - LEVEL) / 2.0)) - total
 
 
 def clipped_weights(weights: Array) -> tuple[Array, float]:

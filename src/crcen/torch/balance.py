@@ -387,8 +387,7 @@ def _collect_rows(module: nn.Module, batches: Loader, name: str | None) -> tuple
         logits, target = logits_of(module, first[0]), module.shift
     else:
         logits, target = output_bias(module, first[0], name)
-    rest = ((logits_of(module, inputs), y) for inputs, y in pairs)
-    return collect(chain([(logits, first[1])], rest)), target
+    return collect(chain([(logits, first[1])], ((logits_of(module, inputs), y) for inputs, y in pairs))), target
 
 
 def solved_shifts(rows: "Collected", price: Price, logits: Array | None = None, n_outputs: int | None = None) -> Array:
@@ -458,8 +457,7 @@ def split_batch(batch: Batch) -> tuple[Inputs, Tensor]:
 
 def logits_of(module: nn.Module, inputs: Inputs) -> Tensor:
     """Weighted logits (n, C) of a batch; a tuple of inputs becomes arguments, a dict named arguments."""
-    device = next((p.device for p in module.parameters()), torch.device("cpu"))
-    moved = _moved(inputs, device)
+    moved = _moved(inputs, next((p.device for p in module.parameters()), torch.device("cpu")))
     call = module.weighted_logits if isinstance(module, NaturalLogits) else module
     is_list = isinstance(moved, tuple | list)
     out = call(**moved) if isinstance(moved, Mapping) else call(*moved) if is_list else call(moved)
@@ -568,8 +566,7 @@ def _gathered(own_rows: Callable[[], tuple[Collected, Target]]) -> tuple[Collect
     except Exception as error:
         own = error
     answers: list[Any] = [None] * _n_processes()
-    sent = f"{type(own).__name__}: {own}" if isinstance(own, Exception) else own[0]
-    distributed.all_gather_object(answers, sent)
+    distributed.all_gather_object(answers, f"{type(own).__name__}: {own}" if isinstance(own, Exception) else own[0])
     if isinstance(own, Exception):
         raise own
     for number, answer in enumerate(answers):

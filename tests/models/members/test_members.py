@@ -34,7 +34,7 @@ TREE_KINDS = ["trees", "random_trees", "catboost", "forest"]
 def light(monkeypatch):
     settings = (TreeSetting(8, 20, 1.0, 0.7), TreeSetting(4, 10, 1.0, 1.0))
     monkeypatch.setattr(lightgbm_trees.LightGBMTrees, "settings", settings)
-    monkeypatch.setattr(catboost_trees, "_TREES", 40)
+    monkeypatch.setattr(catboost_trees, "_TREES", (40, 40))
 
 
 def task_of(n=500, n_classes=2, n_folds=3, **how):

@@ -71,8 +71,7 @@ class ByHand:
         for own, weighting, (_, test) in zip(logits, self.weightings, self.folds, strict=True):
             target, weights = self.target[test], self.weights[test]
             class_weights = np.where(target, weighting.lam, 1 - weighting.lam)
-            odds = weighting.lam / (1 - weighting.lam)
-            q = expit(own - np.log(odds)) if natural else expit(own)
+            q = expit(own - np.log(weighting.lam / (1 - weighting.lam))) if natural else expit(own)
             found.append(metrics.log_loss(target, q, sample_weight=weights * (1.0 if natural else class_weights)))
         return np.array(found)
 

@@ -24,11 +24,11 @@ from crcen.models.members.tree_arrays import TreeArrays, TreeEnsemble, float32_t
 from crcen.theory.rows import Array, Estimator, Index
 from crcen.training.network import Member
 
-_TREES, _DEPTH, _BORDERS = 400, 6, 32
+# For two classes and for more, where each tree takes several times as long, and smaller ones are no worse.
+_TREES, _DEPTH, _LEAF_STEPS, _BORDERS = (400, 270), (6, 4), (10, 3), 32
 # From some number of rows on, and with several classes, slower learning costs more than it gains.
-_SLOW, _FAST, _MANY_ROWS = 0.06, 0.1, 6_000
+_SLOW, _FAST, _SEVERAL, _MANY_ROWS = 0.06, 0.1, 0.15, 6_000
 _WAIT = 3.0  # a fold ends after _WAIT / rate trees without gain on its held-out rows
-_LEAF_STEPS = (10, 3)  # for two classes and for more, where each step takes several times as long
 # With a time limit: trees to measure the time by, and the fewest that are worth it.
 _TRIAL = {"trial": 5, "fewest": 60}
 
@@ -44,17 +44,21 @@ class CatBoostTrees(MemberKind):
     def search(self, task: MemberTask) -> FittedMember:
         """The number of trees with the lowest mean loss on the folds, then a fit on all rows."""
         rounds = -(-len(task.folds) // task.threads) + 1.5  # of fits on folds side by side, and the fit on all rows
-        rate = _FAST if task.n_classes > 2 or len(task.X) >= _MANY_ROWS else _SLOW
-        most = affordable_trees(task, partial(_fit, task, rate, task.folds[0][0]), rounds, most=_TREES, **_TRIAL)
-        found = parallel_map(task.threads, lambda fold: _fit(task, rate, fold[0], most, fold[1]), task.folds)
+        several = task.n_classes > 2
+        rate = _SEVERAL if several else _FAST if len(task.X) >= _MANY_ROWS else _SLOW
+        fit = partial(_fit, task, rate)
+        most = affordable_trees(task, partial(fit, task.folds[0][0]), rounds, most=_TREES[several], **_TRIAL)
+        own = task.folds[0][1]
+        found = parallel_map(task.threads, lambda fold: fit(fold[0], most, fold[1]), task.folds[: task.threads])
+        task.judge(_logits(found[0], task.X[own], int(np.argmin(_losses(found[0]))) + 1), own)
+        found += parallel_map(task.threads, lambda fold: fit(fold[0], most, fold[1]), task.folds[task.threads :])
         task.progress(0.8)
         grown = min(one.tree_count_ for one in found)
-        held_out = [next(iter(one.get_evals_result()["validation"].values())) for one in found]
-        losses = np.mean([own[:grown] for own in held_out], axis=0)
+        losses = np.mean([_losses(one)[:grown] for one in found], axis=0)
         n_trees = int(np.argmin(losses)) + 1
         logits = [_logits(one, task.X[own], n_trees) for one, (_, own) in zip(found, task.folds, strict=True)]
         parts = self.refit(task, chosen := ((n_trees, rate),))
-        line = f"{n_trees} symmetric trees of depth {_DEPTH}: log loss {losses.min():.4g}"
+        line = f"{n_trees} symmetric trees of depth {_DEPTH[several]}: log loss {losses.min():.4g}"
         return FittedMember(self.name, parts, fold_logits(task, logits), (line,), 1, chosen)
 
     def refit(self, task: MemberTask, chosen: Chosen) -> tuple[Member, ...]:
@@ -69,7 +73,7 @@ def _fit(task: MemberTask, rate: float, rows: Index, n_trees: int, held_out: Ind
     model = catboost.CatBoostClassifier(
         iterations=n_trees,
         learning_rate=rate,
-        depth=_DEPTH,
+        depth=_DEPTH[is_multiclass],
         border_count=_BORDERS,
         rsm=min(1.0, MOST_COLUMNS / task.X.shape[1]),
         leaf_estimation_iterations=_LEAF_STEPS[is_multiclass],  # by default they depend on the number of trees
@@ -89,6 +93,11 @@ def _fit(task: MemberTask, rate: float, rows: Index, n_trees: int, held_out: Ind
     if held_out is None:
         return model.fit(pools[0])
     return model.fit(pools[0], eval_set=pools[1], use_best_model=False, early_stopping_rounds=round(_WAIT / rate))
+
+
+def _losses(model: Estimator) -> list[float]:
+    """Losses on the held-out rows after every tree."""
+    return list(next(iter(model.get_evals_result()["validation"].values())))
 
 
 def _logits(model: Estimator, X: Array, n_trees: int) -> Array:

@@ -76,6 +76,7 @@ SETTINGS = (
     TreeSetting(16, 50, 0.0, 1.0),
     TreeSetting(16, 20, 1.0, 0.3),
 )
+_OF_TWO_CLASSES = SETTINGS[2], SETTINGS[6], SETTINGS[8]  # with more classes the others serve as well, in less time
 # On many rows: the larger ones and a still larger one.
 LARGE_SETTINGS = (*(one for one in SETTINGS if one.leaves >= 16), TreeSetting(128, 20, 5.0, 0.5))
 # Random thresholds need no search: a few larger trees are averaged for errors unlike those of the settings above.
@@ -246,6 +247,8 @@ class _Trial:
 def _search(task: MemberTask, data: Dataset, kind: LightGBMTrees) -> tuple[list[_Outcome], int]:
     """Outcomes of the best settings, best first, and the number of settings tried."""
     settings: Sequence[TreeSetting] = kind.settings
+    if task.n_classes > 2 and task.effort == "standard":
+        settings = [one for one in settings if one not in _OF_TWO_CLASSES]
     rounds: Sequence[tuple[int, float]] = _ROUNDS if task.n_classes == 2 else _MULTICLASS_ROUNDS
     n_best, n_tried = N_BEST, 0
     if task.effort == "quick":

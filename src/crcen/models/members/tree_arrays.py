@@ -213,8 +213,7 @@ def float32_threshold(border: NDArray[np.generic]) -> Array:
     with np.errstate(over="ignore"):
         below = exact.astype(np.float32)
         below = np.where(below > exact, np.nextafter(below, np.float32(-np.inf)), below)
-        above = np.nextafter(below, np.float32(np.inf))
-        middle = 0.5 * below.astype(np.float64) + 0.5 * above.astype(np.float64)
+        middle = 0.5 * below.astype(np.float64) + 0.5 * np.nextafter(below, np.float32(np.inf)).astype(np.float64)
         rounds_up = middle.astype(np.float32) > below
     return np.where(rounds_up, np.nextafter(middle, -np.inf), middle)
 

@@ -356,8 +356,7 @@ class SearchRun:
         """
         behind = screen_on_subsample(sample or self, settings, keep, progress=part_of(progress, 0.0, 0.3))
         ahead = [setting for i, setting in enumerate(settings) if i not in behind]
-        rest = part_of(progress, 0.3, 1.0) if behind else progress
-        found = iter(self.outcomes(ahead, halving=True, progress=rest))
+        found = iter(self.outcomes(ahead, halving=True, progress=part_of(progress, 0.3, 1.0) if behind else progress))
         return [behind[i] if i in behind else next(found) for i in range(len(settings))]
 
     def outcomes(
@@ -393,8 +392,7 @@ class SearchRun:
         is_known = [not recipe.balance and bool(seen_rows(chosen.logits[test]).all()) for _, test in rows.folds]
         work: list[tuple[int | None, TrainingJob]] = []  # the number of its fold, and a job
         for member in range(n_members):
-            own = [i for i, known in enumerate(is_known) if member < most and (member or not known)]
-            for fold in (None, *own):
+            for fold in (None, *[i for i, known in enumerate(is_known) if member < most and (member or not known)]):
                 job = self.job(chosen.setting, None if fold is None else rows.folds[fold][0], member)
                 work.append((fold, job.replace(stop_epoch=chosen.epochs)))
         results = self.train([job for _, job in work], progress=progress)
