@@ -116,35 +116,3 @@ print(json.dumps([is_kept, before == state()]))
 def test_the_version_is_that_of_the_distribution_and_types_are_shipped():
     assert crcen.__version__ == importlib.metadata.version("crcen")
     assert all(importlib.resources.files("crcen").joinpath(file).is_file() for file in ("py.typed", "__init__.pyi"))
-
-
-# Names of earlier versions, as code and commands, with what their error says to use.
-OLD = {
-    "crcen.Costs": "CostMatrix.binary", "crcen.ClassWeighting": "crcen.theory.price.Price",
-    "crcen.ClassKeyEquations": "KeyEquation", "crcen.RowSets": "crcen.training.jobs.TrainingJob",
-    "crcen.TableFile": "crcen.tables.reading.Table", "crcen.look_at_table": "inspect_table",
-    "crcen.expected_cost": "CostMatrix.expected", "crcen.realised_cost": "CostMatrix.realised",
-    "crcen.mean_neg_given": "mean_pos_given", "crcen.Review.at_cost(0.1, 10)": "with_review",
-    "crcen.Search(one_standard_error=True)": "is chosen", "crcen.KeyEquationMonitor(drift_scale=1)": "tolerance=",
-    "crcen.monitor_table('m', 'd', error_rate=0.1)": "use false_alarm_rate=0.1",
-    "crcen.choose_weighting(None, wish='best')": "use goal='best'", "crcen.CurveStep": "theory.expense.ExpenseStep",
-    "crcen.CRCENClassifier(balance=True)": "calibration=Calibration(balance=",
-    "crcen.theory.criteria.parse_criteria(['drift'], (0, 1), 1)": "use 'unlike'",
-    "benchmark --half all": "python -m bench.rivals", "monitor m d --error-rate .1": "use --false-alarm-rate .1",
-    "predict m d --out s --background rows.csv": "model.reasons(X, background=rows)",
-    "fit d --target y --groups who": "use --clusters who", "fit d --target y --category who": "use --categorical who",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("old", OLD)
-def test_an_old_name_says_what_to_use(old, crcen_command):
-    if old.startswith("crcen."):
-        with pytest.raises((AttributeError, TypeError, crcen.InvalidParameter)) as error:
-            eval(old, {"crcen": crcen})
-        said = str(error.value)
-    else:
-        code, _, err = crcen_command(*old.split())
-        said = " ".join(err.replace("│", " ").split())
-        assert code == 2
-    assert OLD[old] in said
-    assert crcen._REMOVED.keys() <= {one.removeprefix("crcen.") for one in OLD}

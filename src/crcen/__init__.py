@@ -52,19 +52,6 @@ _SUBMODULE_NAMES = {
     "crcen.training.jobs": "Status TrainingJob TrainingResult TrainingState",
     "crcen.training.network": "Network",
 }
-# Removed names, with what to use instead.
-_REMOVED = {
-    "Costs": "use CostMatrix.binary(tp=0, fp=1, fn=1, tn=0)",
-    "ClassWeighting": "use crcen.theory.price.Price, which resolve returns",
-    "CurveStep": "use crcen.theory.expense.ExpenseStep, the step of every expense curve and table",
-    "ClassKeyEquations": "use KeyEquation, which key_equation returns for any number of classes",
-    "RowSets": "give row numbers to crcen.training.jobs.TrainingJob",
-    "TableFile": "use crcen.tables.reading.Table, which open_table returns",
-    "expected_cost": "use CostMatrix.expected, which gives the cost of every action",
-    "look_at_table": "use inspect_table",
-    "mean_neg_given": "invert crcen.theory.key_equation.mean_pos_given: mean_neg = alpha * (1 - mean_pos)",
-    "realised_cost": "use CostMatrix.realised",
-}
 with open(os.path.join(os.path.dirname(__file__), "__init__.pyi"), encoding="utf-8") as _stub:
     # Lines are "from MODULE import NAME as NAME".
     _MODULE_OF = {line.split()[-1]: line.split()[1] for line in _stub if line.startswith("from ")}
@@ -75,7 +62,7 @@ __all__ = sorted(_MODULE_OF)
 def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
         module = next((module for module, names in _SUBMODULE_NAMES.items() if name in names.split()), None)
-        hint = f": import it from {module}" if module else f": {_REMOVED[name]}" if name in _REMOVED else ""
+        hint = f": import it from {module}" if module else ""
         message = f"module 'crcen' has no attribute {name!r}{hint}"
         # ``from crcen import name`` replaces the message of an AttributeError, but not that of an ImportError.
         is_import = sys._getframe(1).f_code.co_name == "_handle_fromlist"

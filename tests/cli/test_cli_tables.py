@@ -291,8 +291,7 @@ def test_fit_then_predict(answer, printed, places):
     assert written["decision"].astype(str).tolist() == names[(p @ costs).argmin(axis=1)].tolist()
     assert found["expected_cost"] == pytest.approx((p @ costs).min(axis=1).sum())
     printed("predict", model, train, "--out", out, "--weighting", "fine=1,worn out=2,3=9")
-    chosen = names[(p * [9, 1, 2]).argmax(axis=1)]
-    assert pd.read_csv(out)["decision"].astype(str).tolist() == chosen.tolist()
+    assert pd.read_csv(out)["decision"].astype(str).tolist() == names[(p * [9, 1, 2]).argmax(axis=1)].tolist()
 
 
 @pytest.mark.parametrize(

@@ -254,8 +254,7 @@ def test_labels_of_alarms_only_are_pointed_out(fit, refusal, arguments, tmp_path
     fit(truth)
     (tmp_path / "m.crcen").rename(tmp_path / "old.crcen")
     old = crcen.load(tmp_path / "old.crcen")
-    default = {2: "no", 3: "fine"}[n_classes]
-    alarms = old.predict(truth) != default
+    alarms = old.predict(truth) != {2: "no", 3: "fine"}[n_classes]
     found = fit(truth.assign(y=truth["y"].where(alarms)), "--selected-by", tmp_path / "old.crcen")
     assert (found["selection"]["alarm_share"], found["selection"]["quiet_share"]) == (1.0, 0.0)
     assert "nothing can be learned about rows without an alarm" in " ".join(found["notes"])

@@ -136,8 +136,7 @@ def test_splits_draw_at_random_if_the_test_rows_suffice(answer, tmp_path):
             found.append(done["test"]["labels"]["yes"])
             assert was_stratified(open_table(done["test"]["path"]), "y") == is_fixed
         assert (len(set(found)) == 1) == is_fixed
-    changed = pd.read_csv(done["test"]["path"])[1:]
-    changed.to_csv(done["test"]["path"], index=False)
+    pd.read_csv(done["test"]["path"])[1:].to_csv(done["test"]["path"], index=False)
     assert not was_stratified(open_table(done["test"]["path"]), "y")
 
 

@@ -57,8 +57,7 @@ def test_it_says_what_a_person_asks(fitted):
 
 
 def test_a_file_and_a_frame_give_the_same_model(fitted, mixed_table, small_search, tmp_path):
-    frame = mixed_table()
-    frame.to_csv(tmp_path / "a.csv", index=False)
+    mixed_table().to_csv(tmp_path / "a.csv", index=False)
     out = tmp_path / "model.crcen"
     other = fit_table(tmp_path / "a.csv", target="bad", weighting=Budget(5), estimator=small_search, out=out)
     new = mixed_table(50, seed=3)
@@ -146,7 +145,6 @@ def test_one_in_five_thousand():
         (lambda f: f.assign(bad=None), {}, "no row with a value of bad"),
         (lambda f: f.set_axis([*f.columns[:-2], "id", "bad"], axis=1), {}, "duplicate column name in the data frame"),
         (lambda f: f.to_numpy(), {}, "must be a data frame or the place of a table"),
-        (lambda f: f, {"groups": "country"}, "groups was renamed: use clusters='country'"),
         (lambda f: f, {"n_splits": 1}, "n_splits"),
         (lambda f: f, {"estimator": crcen.CRCENClassifier()}, "must be a CRCENClassifierCV"),
         (lambda f: "not there either.csv", {"out": "no/m.crcen"}, "create it first"),  # before any work

@@ -145,7 +145,6 @@ def test_only_sentences_come_out(tmp_path, one_thread, model, part):
 def test_dates_past_the_year_9999_are_missing(tmp_path, one_thread):
     rng = np.random.default_rng(0)
     days = pa.array([*range(19_000, 19_099), 2**31 - 1], type=pa.date32())
-    y = pa.array(rng.integers(0, 2, 100))
-    pq.write_table(pa.table({"when": days, "y": y}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"when": days, "y": pa.array(rng.integers(0, 2, 100))}), tmp_path / "a.parquet")
     found = fit_table(tmp_path / "a.parquet", target="y", estimator=QUICK, n_splits=2)
     assert [(column.kind, column.has_missing) for column in found.model.columns_] == [("date", True)]

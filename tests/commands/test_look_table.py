@@ -205,8 +205,7 @@ def test_parquet_keeps_its_types(tmp_path):
         {"n": pa.array([1, None] * 20, pa.int32()), "y": ["a", "b"] * 20, "d": pa.array([1] * 40, pa.date32())}
     )
     pq.write_table(table, tmp_path / "a.parquet")
-    done = split_table(tmp_path / "a.parquet", target="y")
-    assert pq.read_schema(done.train) == table.schema
+    assert pq.read_schema(split_table(tmp_path / "a.parquet", target="y").train) == table.schema
 
 
 def test_rows_without_a_label_go_to_both_and_the_next_commands_are_printed(visits, tmp_path):

@@ -133,8 +133,7 @@ def test_expected_figures_are_right_where_probabilities_are():
 
 
 def test_expected_figures_of_training_stand_beside(model):
-    watch = monitor_table(model, rows(20_000, 5))
-    said = watch.to_dict()
+    said = monitor_table(model, rows(20_000, 5)).to_dict()
     here, there = said["expected"]["recall"]["value"], said["expected_in_training"]["recall"]["value"]
     assert here == pytest.approx(there, abs=0.05)
     labels = rows(20_000, 5).state == "bad"
@@ -245,5 +244,4 @@ def test_three_classes_without_labels_and_columns_that_moved(three):
 
 def test_no_decision_is_left_out_in_silence(three):
     costs = CostMatrix(np.ones((3, 16)) - np.eye(3, 16), actions=[f"call {i}" for i in range(13)])
-    said = str(monitor_table(three, three_rows(100, 40), costs=costs))
-    assert "0 call 8 and 4 more\n" in said
+    assert "0 call 8 and 4 more\n" in str(monitor_table(three, three_rows(100, 40), costs=costs))

@@ -299,8 +299,7 @@ def test_it_is_a_scikit_learn_estimator(few):
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
     fitted = clone(model).fit(frame, y)
     assert (fitted.n_features_in_, *fitted.feature_names_in_) == (3, "a", "b", "c")
-    restored = pickle.loads(pickle.dumps(fitted))
-    assert np.array_equal(restored.predict_proba(frame), fitted.predict_proba(frame))
+    assert np.array_equal(pickle.loads(pickle.dumps(fitted)).predict_proba(frame), fitted.predict_proba(frame))
     search = GridSearchCV(
         model, {"estimator__logisticregression__C": [0.1, 1.0], "price": [None, Budget(5)]}, cv=2, scoring="recall"
     )
@@ -334,8 +333,7 @@ def test_samplers_and_class_weights_of_three_classes_are_undone():
     boosted = lightgbm.LGBMClassifier(n_estimators=20, num_leaves=4, class_weight="balanced", verbose=-1)
     sampled = PosteriorCorrection(with_sampler(sampler, linear)), PosteriorCorrection(linear, sampling=sampler)
     for model in (*sampled, PosteriorCorrection(boosted)):
-        p = model.fit(X, Y).predict_proba(NEW)
-        np.testing.assert_allclose(p.mean(axis=0), SHARES, atol=0.015)
+        np.testing.assert_allclose(model.fit(X, Y).predict_proba(NEW).mean(axis=0), SHARES, atol=0.015)
     corrected = PosteriorCorrection(catboost(30, class_weights=(1.0, 4.0, 15.0))).fit(X, Y)
     np.testing.assert_allclose(corrected.class_factors_ / corrected.class_factors_[0], WEIGHTS)
     np.testing.assert_allclose(corrected.predict_proba(NEW).mean(axis=0), SHARES, atol=0.02)

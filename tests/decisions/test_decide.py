@@ -70,8 +70,7 @@ def test_what_is_no_posterior_or_no_price_is_refused(p, price, counts, sentence)
 @pytest.fixture(scope="module")
 def many():
     """Rows of Sim2 with labels drawn anew from their true posterior."""
-    rows = crcen.make_sim2(20000, 200000, seed=5)
-    p = sim2_posterior(rows.X, imbalance_ratio=10)
+    p = sim2_posterior(crcen.make_sim2(20000, 200000, seed=5).X, imbalance_ratio=10)
     return p, np.random.default_rng(5).uniform(size=len(p)) < p
 
 
@@ -138,8 +137,7 @@ def test_class_weights_decide_as_their_costs_and_a_summary_counts_classes_and_ac
 def test_the_score_is_minus_the_cost_of_a_row(rare_rows):
     X, y = rare_rows(400)
     model = LogisticRegression().fit(X, y)
-    p = model.predict_proba(X)[:, 1]
-    alarms = p > 1 / 11
+    alarms = model.predict_proba(X)[:, 1] > 1 / 11
     cost = (10 * (y == 1) * ~alarms + (y == 0) * alarms).mean()
     assert cost_scorer(Budget(10))(model, X, y) == pytest.approx(-cost)
     assert cost_scorer(CostMatrix.binary(fp=3, fn=30))(model, X, y) == pytest.approx(-3 * cost)

@@ -242,8 +242,7 @@ def test_from_cv_moves_the_threshold_out_of_fold(search, rows):
     price = three.weighting_.replace("balanced")
     predicted = ExpenseCurve.from_predictions(three_classes.Y, three.oof_proba_, price, n_resamples=5)
     assert curve.counts == predicted.counts
-    least = choose(three, {2: 0.8}, y=three_classes.Y)
-    assert least.weighting == choose(curve, {2: 0.8}).weighting
+    assert choose(three, {2: 0.8}, y=three_classes.Y).weighting == choose(curve, {2: 0.8}).weighting
 
 
 Y, P = np.array([0, 0, 1, 1]), np.array([0.1, 0.3, 0.2, 0.9])

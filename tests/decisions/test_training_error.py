@@ -67,8 +67,7 @@ def test_the_variance_is_that_of_labels_and_model_and_under_twenty_positives_are
 
 
 def test_searches_are_refitted_at_what_they_chose_and_labels_are_theirs():
-    rng = np.random.default_rng(3)
-    X, y, p = draw(rng, 400)
+    X, y, p = draw(np.random.default_rng(3), 400)
     labels = np.where(y == 1, "bad", "good")  # the positive class is classes_[0]
     settings = {"hidden": [()], "l2": [1e-4, 1e-3], "encoding": ["standard"], "cv": 3, "n_members": 1}
     search = CRCENClassifierCV(Budget(5), **settings, random_state=0, device="cpu").fit(X, labels)

@@ -163,8 +163,7 @@ def test_corrections_and_pipelines_come_back_as_they_were(model, rows, tmp_path)
     info = crcen.model_info(tmp_path / "m")
     assert info.positive == "yes"
     assert "alarm above probability" in str(info)
-    again = clone(found).fit(rows, Y)
-    np.testing.assert_array_equal(again.predict_proba(rows), model.predict_proba(rows))
+    np.testing.assert_array_equal(clone(found).fit(rows, Y).predict_proba(rows), model.predict_proba(rows))
 
 
 def test_what_could_not_be_loaded_is_not_saved_and_unknown_parts_are_named_with_what_is_allowed(tmp_path):

@@ -57,8 +57,7 @@ def test_counts_run_along_and_given_counts_stay():
         seen += [np.sum(labels == 0), np.sum(labels == 1)]
         assert (model.weighting_.n_neg, model.weighting_.n_pos) == tuple(seen)
         assert model.weighting_.alpha == pytest.approx(1.0)
-    given = taught(quick("balanced"), class_counts={0: 900, 1: 100})
-    assert given.weighting_.cost_ratio == pytest.approx(9.0)
+    assert taught(quick("balanced"), class_counts={0: 900, 1: 100}).weighting_.cost_ratio == pytest.approx(9.0)
 
 
 def test_a_first_call_without_positives():

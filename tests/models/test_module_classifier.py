@@ -120,8 +120,7 @@ def test_an_instance_is_copied_as_it_is():
     before = net.weight.detach().clone()
     clf = fast(net, max_epochs=2, optimizer=partial(torch.optim.SGD, lr=0.0)).fit(X, y)
     assert torch.equal(net.weight, before)
-    member = clf.ensemble_.members[0]
-    assert np.array_equal(member.state["weight"], before.numpy())
+    assert np.array_equal(clf.ensemble_.members[0].state["weight"], before.numpy())
     lazy = fast(lambda: nn.Sequential(nn.LazyLinear(3), nn.Tanh(), nn.LazyLinear(1))).fit(X, y)
     assert lazy.ensemble_.members[0].state["0.weight"].shape == (3, 4)  # from the rows
     assert np.array_equal(clone(clf).fit(X, y).predict_proba(X), clf.predict_proba(X))

@@ -101,8 +101,7 @@ def test_the_error_is_what_it_says():
     pairs = np.ones(6, dtype=np.int64), np.zeros(6, dtype=np.int64)
     found = [shapley_of_function(columns, X[:6], X[50:82], SINGLE, pairs, seed) for seed in range(12)]
     far = np.array([(one.values - truth) ** 2 for one in found]).mean()
-    said = np.array([one.errors**2 for one in found]).mean()
-    assert 0.8 < far / said < 1.35
+    assert 0.8 < far / np.array([one.errors**2 for one in found]).mean() < 1.35
     assert max(one.errors.max() for one in found) <= STANDARD_ERROR
     assert far > 1e-5  # something was there to be wrong about
 

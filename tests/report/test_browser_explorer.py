@@ -134,8 +134,7 @@ def test_typed_costs_set_the_price_and_the_slider_keeps_them(opened, rows):
     opened.type_over("#cost-alarm", "8")
     assert opened.run("document.querySelector('#price-number').value") == "15"
     check_figures(opened, y, p, 15.0, miss=120.0, alarm=8.0)
-    price = move_slider(opened, 100)
-    check_figures(opened, y, p, price, miss=120.0, alarm=8.0)
+    check_figures(opened, y, p, move_slider(opened, 100), miss=120.0, alarm=8.0)
     assert "mean a price of 15" in opened.run("document.querySelector('#cost-help').textContent")
     opened.run("document.querySelector('#use-costs').click()")
     check_figures(opened, y, p, 15.0, miss=120.0, alarm=8.0)
@@ -256,8 +255,7 @@ def test_a_goal_moves_to_the_price_that_meets_it(opened, rows, kind, value, aske
     reached = {"capacity": -alarms.sum(), "recall": alarms[y == 1].mean(), "precision": y[alarms].mean()}[kind]
     assert reached >= (-value if kind == "capacity" else value)
     curve = crcen.ExpenseCurve.from_predictions(y, p, [crcen.Budget(1), crcen.Budget(2)], n_resamples=2)
-    chosen = crcen.choose_weighting(curve, asked, n_resamples=2)
-    exact = p > chosen.threshold
+    exact = p > crcen.choose_weighting(curve, asked, n_resamples=2).threshold
     assert abs(int(alarms.sum()) - int(exact.sum())) <= (0 if len(y) < 2000 else 8)  # the page may hold fewer points
     assert f"{alarms.sum():,} alarms" in opened.run("document.querySelector('#goal-help').textContent")
     assert opened.run("document.querySelector('#out-tp').dataset.value") == str(int((alarms & (y == 1)).sum()))
@@ -379,8 +377,7 @@ def type_cost(browser, where, value):
 
 
 def check_costs(found, y, p, costs):
-    numbers = np.array([LABELS.index(one) for one in y])
-    wanted = measure_quality(numbers, p, costs)
+    wanted = measure_quality(np.array([LABELS.index(one) for one in y]), p, costs)
     np.testing.assert_array_equal(found["table"], wanted.counts.table)
     figures = [found[f"out-{name}"] for name in ("cost", "habit", "saved")]
     assert figures == pytest.approx([wanted.cost.value, wanted.habit_cost, wanted.saved.value])

@@ -1,15 +1,10 @@
-"""Optional packages and renamed parameters: errors that state what to install or write, and installed versions."""
+"""Optional packages: errors that state what to install, and installed versions."""
 
-from collections.abc import Callable, Iterable
-from functools import wraps
+from collections.abc import Iterable
 from importlib import import_module, metadata
 from types import ModuleType
-from typing import ParamSpec, TypeVar
 
-from crcen.exceptions import InvalidParameter, MissingExtra
-
-P = ParamSpec("P")
-Result = TypeVar("Result")
+from crcen.exceptions import MissingExtra
 
 
 def need(module: str, extra: str, purpose: str = "") -> ModuleType:
@@ -41,20 +36,3 @@ def installed_versions(packages: Iterable[str]) -> dict[str, str]:
     """The versions of those packages that are installed."""
     found = {package: installed_version(package) for package in packages}
     return {package: version for package, version in found.items() if version is not None}
-
-
-def renamed(**names: str) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
-    """Decorate a function with earlier parameters: each raises an error with its new name, or a sentence if removed."""
-
-    def decorate(function: Callable[P, Result]) -> Callable[P, Result]:
-        @wraps(function)
-        def wrapper(*args: P.args, **options: P.kwargs) -> Result:
-            for old in names.keys() & options.keys():
-                new = names[old]
-                said = f"removed: {new}." if " " in new else f"renamed: use {new}={options[old]!r}."
-                raise InvalidParameter(f"{old} was {said}", parameter=old)
-            return function(*args, **options)
-
-        return wrapper
-
-    return decorate

@@ -177,17 +177,6 @@ def choice(*values: str) -> Kind:
     return kind("Choice", {value: value for value in values})
 
 
-def renamed(old: str, new: str) -> Named:
-    """A hidden option of earlier versions: the error names the new one, or states what to use instead."""
-
-    def reject(value: str | None) -> None:
-        if value is not None:
-            is_renamed = new.startswith("--")
-            raise typer.BadParameter(f"it was renamed: use {new} {value}." if is_renamed else f"it was removed: {new}.")
-
-    return option(str, "", old, hidden=True, callback=reject)
-
-
 def share(text: str) -> float:
     """A share such as 1% or 0.01."""
     number = text.strip()

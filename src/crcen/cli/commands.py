@@ -16,20 +16,17 @@ from crcen.cli.app import (
     Listing,
     Result,
     add_command,
-    app,
     argument,
     choice,
     is_stated,
     library,
     option,
     option_name,
-    renamed,
     share,
     typed,
 )
 
 _TARGET = option(str, "Column with the label.", default=...)
-_OLD_CATEGORY, _OLD_GROUPS = renamed("--category", "--categorical"), renamed("--groups", "--clusters")
 _CRITERIA = (
     "recall >= 0.8, precision[CLASS] >= 0.5, cost per 1000 <= 400, key equation, unlike, groups; may be repeated."
 )
@@ -165,7 +162,6 @@ add_command(
     "inspect_table",
     {
         "target": option(str, "Column with the label; columns that predict it alone are reported."),
-        "old_category": _OLD_CATEGORY,
     },
     "data columns clusters audit_probability read",
 )
@@ -177,7 +173,6 @@ add_command(
         "target": _TARGET,
         "test": option(float, "Share of test rows, between 0 and 1.", default=0.25),
         "clusters": option(str, "Keep equal values of this column in one file."),
-        "old_groups": _OLD_GROUPS,
         "time": option(str, "Use the latest rows by this column as test rows."),
         "folder": option(Path, "Where to write; default the folder of the data."),
     },
@@ -199,10 +194,8 @@ add_command(
         "out": option(Path, "Where to save the model.", default=Path("model.crcen")),
         "onnx": option(Path, "Where to write the model as an ONNX graph."),
         "report": option(Path, "Where to write the HTML report on held-out rows."),
-        "old_category": _OLD_CATEGORY,
         "selected_by": option(Path, "Earlier model whose alarms were checked, if no probabilities were recorded."),
         "clusters": option(str, "Validate with equal values of this column together."),
-        "old_groups": _OLD_GROUPS,
         "time": option(str, "Validate on rows that are later by this column."),
         "learner": option(str, "Kind of model: committee (default), networks, trees, forest or another member."),
         "time_limit": option(float, "Seconds; steps that cannot finish are not started."),
@@ -240,7 +233,6 @@ add_command(
         "safe_csv": option(bool, "Put ' before ids and labels that a spreadsheet takes for formulas."),
         "append": option(bool, "Append to an existing table of a database."),
         "reasons": option(int, "Reasons per alarm: the columns with the largest effect on it.", default=0, min=0),
-        "old_background": renamed("--background", "use model.reasons(X, background=rows) in Python"),
     },
     "model data audit_rule random_state price goal guarantee weighting review cost_column alarm_cost prevalence "
     "clusters read",
@@ -307,7 +299,6 @@ add_command(
         "now": option(str, "The present cohort, a date or a number; default the latest in the table."),
         "false_alarm_rate": option(float, "Probability of any false alarm, ever; for a new state.", default=0.05),
         "declaration": option(Path, "File of `crcen declare`, whose criteria are monitored too."),
-        "old_error_rate": renamed("--error-rate", "--false-alarm-rate"),
     },
     "model data target weight clusters audit_probability price weighting read",
     exit_code=lambda result: 3 if result.is_alarm else 0,
@@ -464,8 +455,3 @@ _add_research(
     },
     interrupted="run the same command again to resume",
 )
-
-
-@app.command("benchmark", hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
-def _benchmark() -> None:
-    raise typer.BadParameter("crcen benchmark was removed: run python -m bench.rivals in a clone of the repository.")

@@ -17,7 +17,6 @@ from sklearn.exceptions import ConvergenceWarning
 
 import crcen
 from crcen import CommitteeClassifier, CRCENClassifierCV, InvalidInput, ReadOptions, TableClassifier, TimeSplit
-from crcen._support.extras import renamed
 from crcen._support.lazy import model_selection
 from crcen._support.progress import busy, logged
 from crcen._support.text import attributes, json_value, listed, plural
@@ -316,7 +315,6 @@ class TableFit(FittedTable):
 
 
 @logged
-@renamed(groups="clusters")
 def fit_table(
     data: Data,
     *,

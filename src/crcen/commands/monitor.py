@@ -15,7 +15,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from crcen import InvalidInput, KeyEquationMonitor, ReadOptions
-from crcen._support.extras import renamed
 from crcen._support.files import write_atomic
 from crcen._support.progress import logged
 from crcen._support.text import Values, attributes, json_value, listed
@@ -226,7 +225,6 @@ class TableWatch(ShownInOneLine):
 
 
 @logged
-@renamed(error_rate="false_alarm_rate")
 def monitor_table(
     model: FittedModel | str | Path,
     data: Data,

@@ -16,7 +16,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from crcen import ReadOptions
-from crcen._support.extras import renamed
 from crcen._support.files import atomic_file, write_atomic
 from crcen._support.lazy import model_selection, pq
 from crcen._support.progress import busy, logged
@@ -85,7 +84,6 @@ class TableSplit(Result):
 
 
 @logged
-@renamed(groups="clusters")
 def split_table(
     data: Data,
     *,

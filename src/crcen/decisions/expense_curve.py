@@ -11,7 +11,6 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from crcen._support.extras import renamed
 from crcen._support.lazy import pd
 from crcen._support.text import json_value
 from crcen.exceptions import InvalidInput, InvalidParameter
@@ -472,7 +471,6 @@ class ChosenWeighting(ShownInOneLine):
         return "\n".join(filter(None, lines + notes))
 
 
-@renamed(wish="goal")
 def choose_weighting(
     source: ExpenseCurve | CurveRows | Estimator,
     goal: ThresholdGoal | Mapping[Hashable, float],

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import pdtr
 
-from crcen._support.extras import renamed
 from crcen._support.files import write_atomic
 from crcen._support.text import Values, json_value
 from crcen.decisions.drift import DriftAlarm, MonitorReading, Track, draw_readings, table_of_readings
@@ -70,7 +69,6 @@ class KeyEquationMonitor(ShownInOneLine):
         Batches so far; with ``delay`` the cohorts that were complete.
     """
 
-    @renamed(drift_scale="its value is fixed at 0.3; tolerance= states drifts that raise no alarm")
     def __init__(
         self,
         model: Estimator = None,

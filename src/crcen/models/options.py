@@ -8,7 +8,6 @@ from typing import Any, Self, TypeVar, dataclass_transform
 
 from sklearn.base import BaseEstimator
 
-from crcen._support.extras import renamed
 from crcen.exceptions import InvalidParameter
 from crcen.models.ensemble import PROBABILITIES
 from crcen.theory.price import WeightingLike
@@ -114,8 +113,6 @@ class Search(Checked):
     engine: str = option("local", choice, allowed=tuple(ENGINES))
     memory_bytes: int | None = option(None, number, low=1, integer=True)
 
-
-Search.__init__ = renamed(one_standard_error="the best is chosen")(Search.__init__)  # type: ignore[method-assign]
 
 # -- groups in set_params, and hints -----------------------------------------------------------------------------------
 

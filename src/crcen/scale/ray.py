@@ -25,7 +25,7 @@ import torch.distributed as dist
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from crcen._support.extras import need, renamed
+from crcen._support.extras import need
 from crcen._support.progress import progress_bar
 from crcen.exceptions import CrcenError, DeviceMissing, InvalidParameter, TrainingFailed
 from crcen.models.classifier import CRCENClassifier
@@ -53,7 +53,6 @@ _FEWEST_ROWS = 1000  # of a worker that grows trees
 _WORKER_FILE, _TREES_FILE = "worker-{}.npz", "trees.json"  # of checkpoints
 
 
-@renamed(num_workers="workers", storage_path="storage")
 def fit_ray(
     source: Source,
     target: str,

@@ -80,7 +80,6 @@ def _parsed(text: str, classes: Sequence[object], positive: int | None) -> Crite
     found = _COMPARISON.fullmatch(text)
     if found is None:
         said = f"require must be a criterion that has a test ({SYNTAX}): got {text!r}."
-        said += " It was renamed: use 'unlike'." * (plain_text == "drift")
         raise InvalidParameter(said, parameter="require")
     metric, label, size, number, percent = found.groups()
     value = float(number) / (100.0 if percent else 1.0)

@@ -404,11 +404,6 @@ class Review(Goal):
         return cls(*prices)
 
     @classmethod
-    def at_cost(cls, *args: object, **named: object) -> Review:
-        """Removed: see `CostMatrix.with_review`."""
-        raise InvalidParameter("Review.at_cost was removed: use CostMatrix.binary(fn=miss).with_review(cost).")
-
-    @classmethod
     def parse(cls, text: str) -> tuple[Any, ...]:
         """The two prices."""
         try:

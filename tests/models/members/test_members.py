@@ -140,9 +140,7 @@ def test_members_of_very_wide_tables_look_at_a_part_of_the_columns(monkeypatch):
     booster.grow(5)
     for tree in booster.model.trees_to_dataframe().groupby("tree_index"):
         assert tree[1]["split_feature"].nunique() <= 2
-    for effort in ("standard", "best"):
-        grid = networks._plans(network_task(effort=effort))[0].grid
-        assert {setting.recipe.encoding for setting in grid} == {"standard"}
+    assert {setting.recipe.encoding for setting in networks._plans(network_task())[0].grid} == {"standard"}
 
 
 def test_large_data_compares_settings_on_samples(monkeypatch):
@@ -170,8 +168,7 @@ def test_large_data_compares_settings_on_samples(monkeypatch):
 @pytest.mark.parametrize("name", TREE_KINDS)
 def test_without_time_a_needed_member_is_small_and_another_is_left_out(name):
     late = partial(task_of, clock=Clock(1e-9))
-    found = MEMBERS[name].search(late())
-    assert np.isfinite(found.logits).all()
+    assert np.isfinite(MEMBERS[name].search(late()).logits).all()
     with pytest.raises(OutOfTime):
         MEMBERS[name].search(late(is_needed=False))
 
@@ -423,6 +420,5 @@ def test_training_that_would_exceed_the_limit_is_not_begun():
     train.reserve = 100_000.0
     with pytest.raises(OutOfTime):
         train([job(100, 10)])
-    part = train.on(np.arange(10))
-    assert part.seconds(1000) == pytest.approx(train.seconds(1000))
+    assert train.on(np.arange(10)).seconds(1000) == pytest.approx(train.seconds(1000))
     TimedTraining(engine, 1000, Clock(None))([job(1000, 1000)])

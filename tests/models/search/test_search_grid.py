@@ -71,8 +71,7 @@ def test_the_table_has_the_form_of_grid_search_and_the_settings_in_their_order()
     assert clf.best_index_ == np.argmax(table["mean_test_score"])
     best = [table[name][clf.best_index_] for name in ("mean_test_score", "params", "epochs", "rank_test_score")]
     assert best == [clf.best_score_, clf.best_params_, clf.best_epochs_, 1]
-    order = np.argsort(-table["mean_test_score"])
-    assert (np.diff(table["rank_test_score"][order]) >= 0).all()
+    assert (np.diff(table["rank_test_score"][np.argsort(-table["mean_test_score"])]) >= 0).all()
     assert not table["is_dropped"].any()
     assert ((table["epochs"] >= 1) & (table["epochs"] <= 8)).all()
     assert clf.search_time_ > 0
