@@ -377,8 +377,7 @@ def _judge(task: MemberTask, others: list[Array], logits: Array, rows: Index) ->
 def normalised(weights: Array) -> Array:
     """Weights with mean 1 in single precision: the same for any scale, and exactly 1 if all are equal."""
     used = weights[weights > 0]
-    scaled = weights > 0 if np.all(used == used[0]) else weights / used.mean()
-    return scaled.astype(np.float32).astype(np.float64)
+    return (weights > 0 if np.all(used == used[0]) else weights / used.mean()).astype(np.float32).astype(np.float64)
 
 
 def _with_outputs(parts: Sequence[Member], labels: Labels) -> tuple[Member, ...]:
