@@ -82,10 +82,9 @@ def flights(base: Path | None) -> pd.DataFrame:
     return frame.drop(columns=[*LEFT_OUT, "rownames"], errors="ignore")
 
 
-def with_numbers(frame: pd.DataFrame, n_columns: int, seed: int) -> pd.DataFrame:
+def with_numbers(frame: pd.DataFrame, typical: pd.DataFrame, n_columns: int, seed: int) -> pd.DataFrame:
     """The flights with further columns: two real ones with weights that depend on the column alone, and noise."""
-    numbers = frame.select_dtypes("number").drop(columns=COPY)
-    real = ((numbers - numbers.mean()) / numbers.std()).to_numpy(dtype=np.float32)
+    real = ((frame[typical.columns] - typical.loc["mean"]) / typical.loc["std"]).to_numpy(dtype=np.float32)
     rng, noise = np.random.default_rng(0), np.random.default_rng([1, seed])
     made = noise.standard_normal((n_columns, len(frame)), dtype=np.float32)
     for j, (a, b) in enumerate(rng.normal(size=(n_columns, 2))):
@@ -95,9 +94,9 @@ def with_numbers(frame: pd.DataFrame, n_columns: int, seed: int) -> pd.DataFrame
     return pd.concat([frame.reset_index(drop=True), pd.DataFrame(columns)], axis=1)
 
 
-def write_part(frame: pd.DataFrame, n_columns: int, number: int, path: Path) -> int:
+def write_part(frame: pd.DataFrame, typical: pd.DataFrame, n_columns: int, number: int, path: Path) -> int:
     """One file; returns its size."""
-    pa.csv.write_csv(pa.Table.from_pandas(with_numbers(frame, n_columns, number), preserve_index=False), path)
+    pa.csv.write_csv(pa.Table.from_pandas(with_numbers(frame, typical, n_columns, number), preserve_index=False), path)
     return path.stat().st_size
 
 
@@ -106,14 +105,15 @@ def write_flights(told: argparse.Namespace, folder: Path) -> None:
     whole = flights(told.base).assign(**{COPY: lambda frame: np.arange(len(frame))})
     is_unseen = np.random.default_rng(told.seed).random(len(whole)) < 0.25
     train, unseen = whole[~is_unseen], whole[is_unseen]
+    typical = whole.drop(columns=COPY).describe()
     n_rows, start = told.rows[0] if told.rows else len(train), time.perf_counter()
     drawn = np.resize(np.random.default_rng(told.seed).permutation(len(train)), n_rows) if n_rows > len(train) else None
     with ProcessPoolExecutor() as pool:
-        made = [pool.submit(write_part, unseen, told.columns, 10**6, folder / "unseen.csv")]
+        made = [pool.submit(write_part, unseen, typical, told.columns, 10**6, folder / "unseen.csv")]
         for number, at in enumerate(range(0, n_rows, FILE_ROWS)):
             own = train.iloc[at : at + FILE_ROWS] if drawn is None else train.iloc[drawn[at : at + FILE_ROWS]]
             own = own[: n_rows - at]
-            made.append(pool.submit(write_part, own, told.columns, number, folder / f"train-{number:05d}.csv"))
+            made.append(pool.submit(write_part, own, typical, told.columns, number, folder / f"train-{number:05d}.csv"))
         size = sum(one.result() for one in made[1:]) / 1e6
     text = f"{n_rows:,} rows x {train.shape[1] - 2 + told.columns} columns, {size:,.0f} MB, {len(made) - 1} files"
     print(f"{text}, {len(unseen):,} unseen rows; written in {time.perf_counter() - start:.0f} s", flush=True)
@@ -144,7 +144,7 @@ def fit_lightgbm(folder: Path, threads: int, is_wide: bool) -> None:
     start = time.perf_counter()
     frame = read(sorted(folder.glob("train-*.csv")))
     y, copy = frame.pop(TARGET).to_numpy() == "yes", frame.pop(COPY).to_numpy()
-    categories = {name: sorted(frame[name].unique()) for name in frame.select_dtypes(exclude="number")}
+    categories = {name: sorted(frame[name].dropna().unique()) for name in frame.select_dtypes(exclude="number")}
     frame = frame.astype({name: pd.CategoricalDtype(own) for name, own in categories.items()})
     seconds = time.perf_counter() - start
     is_held_out = (np.random.default_rng([9, 5]).random(copy.max() + 1) < 0.05)[copy]
@@ -203,10 +203,14 @@ def compare(told: argparse.Namespace) -> None:
         subprocess.run([sys.executable, "-c", load], env=env, check=True)
         print(f"{'':10}{'CPU s':>9}{'wall s':>9}{'peak MB':>9}{'cost':>9}", flush=True)
         for _ in range(told.pairs):
-            found = {"crcen": fit_crcen(folder, told, env)}
-            done = subprocess.run(child, env=env, stdout=subprocess.PIPE, text=True, check=True)
-            found["LightGBM"] = json.loads(done.stdout.splitlines()[-1])
-            for who, own in found.items():
+            found = {}
+            for who in ("crcen", "LightGBM"):
+                if who == "crcen":
+                    own = fit_crcen(folder, told, env)
+                else:
+                    done = subprocess.run(child, env=env, stdout=subprocess.PIPE, text=True, check=True)
+                    own = json.loads(done.stdout.splitlines()[-1])
+                found[who] = own
                 figures = f"{own['cpu']:>9.1f}{own['wall']:>9.1f}{own['peak']:>9.0f}{own['cost']:>9.1f}"
                 print(f"{who:10}{figures}   {own['more']}", flush=True)
             print(f"CPU time, crcen over LightGBM: {found['crcen']['cpu'] / found['LightGBM']['cpu']:.2f}", flush=True)
