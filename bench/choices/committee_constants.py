@@ -63,7 +63,6 @@ _EARLIER_ROUNDS = ((30, 0.5), (80, 0.34), (200, 0.22), (400, 0.0))
 VARIANTS = {
     "present": {},
     "prior of equal weights": {(COMMITTEE, "_PRIOR_LOSS"): 1e9, (COMMITTEE, "RIDGES"): (5.0, 20.0, 80.0)},
-    "stacking without class weights": {(COMMITTEE, "_RARITY"): 0.0},
     "one penalty in the lead": {(NETWORKS, "_LEADING_L2"): (1.0,)},
     "halving from 10,000 rows": {(SEARCH, "_MANY_ROWS"): 10_000},
     "long rounds on samples": {(TREES, "_SAMPLE_ROUNDS"): ((40, 0.5), (100, 0.0))},

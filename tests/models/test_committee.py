@@ -532,16 +532,11 @@ def folds_of(n, k=4, seed=0):
 def test_weights_are_the_optimum_of_a_search_without_gradients(ridge, n_classes):
     logits, target, weights = draw(n=120, n_classes=n_classes)
     found = fit_stacking(logits, target, weights, ridge)
-    by_class = np.bincount(target, weights) ** (-0.5 if n_classes == 2 else 0.0)
-
-    def weighted(natural):
-        return len(target) * loss(natural + np.log(by_class), target, weights * by_class[target])
-
-    prior = np.exp([-weighted(logits[:, m]) / 30 for m in range(3)])
+    prior = np.exp([-len(target) * loss(logits[:, m], target, weights) / 30 for m in range(3)])
 
     def objective(w, intercepts):
         combined = np.einsum("nmk,m->nk", logits, w) + intercepts
-        return weighted(combined) + ridge * np.sum((w - prior / prior.sum()) ** 2)
+        return len(target) * loss(combined, target, weights) + ridge * np.sum((w - prior / prior.sum()) ** 2)
 
     def free(p):  # squares are not negative; one intercept can be fixed
         return objective(p[:3] ** 2, np.append(0.0, p[3:]))

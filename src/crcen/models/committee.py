@@ -393,9 +393,6 @@ def _with_outputs(parts: Sequence[Member], labels: Labels) -> tuple[Member, ...]
 RIDGES = (1.0, 5.0, 20.0, 80.0)
 # In the prior, a member whose log loss, summed over the rows, is higher by this has 1/e of the weight.
 _PRIOR_LOSS = 30.0
-# Rows of two classes are weighted by the class share to the power of minus this. At 0 the rare class, which decides the
-# costs, has little influence. Of several classes, the weights of a few rows would be too noisy.
-_RARITY = 0.5
 LEAST_WEIGHT = 0.02  # a member with less costs time in every prediction and changes hardly any
 # Of several classes: the shrinkage with which a member is judged by the first fold, and the weight that it must have.
 _TRIAL_RIDGE, _TRIAL_WEIGHT = 5.0, 0.1
@@ -422,7 +419,7 @@ def fit_stacking(
     least_weight: float = 0.0,
     start: Stacking | None = None,
 ) -> Stacking:
-    """Weights ≥ 0 and intercepts that minimise a class-weighted log loss plus ``ridge``·Σ (w − v)².
+    """Weights ≥ 0 and intercepts that minimise the log loss plus ``ridge``·Σ (w − v)².
 
     The prior v sums to 1. It is about equal on few rows; with more rows, members with a lower log loss get a larger
     share. Members with less than ``least_weight`` get none, and the others are weighted again.
@@ -430,18 +427,16 @@ def fit_stacking(
     if not (is_used := row_weights > 0).all():  # other rows are no evidence
         logits, target, row_weights = logits[is_used], target[is_used], row_weights[is_used]
     n, n_members, n_classes = logits.shape
-    by_class = _class_weights(target, row_weights, n_classes)
-    offset, scale = np.log(by_class), row_weights * by_class[target]
-    scale /= scale.mean()
-    losses = n * np.array([log_loss(logits[:, m] + offset, target, scale) for m in range(n_members)])
+    scale = row_weights / row_weights.mean()
+    losses = n * np.array([log_loss(logits[:, m], target, scale) for m in range(n_members)])
     prior = softmax(-losses[None] / _PRIOR_LOSS)[0]
-    is_class, offset = target[:, None] == np.arange(1, n_classes), offset[1:] - offset[0]
+    is_class = target[:, None] == np.arange(1, n_classes)
     # Log-odds against the first class: one column for two classes.
     odds = np.ascontiguousarray((logits[:, :, 1:] - logits[:, :, :1]).transpose(1, 0, 2).reshape(n_members, -1))
 
     def objective(parameters: Array) -> tuple[float, Array]:
         away = parameters[:n_members] - prior
-        combined = (parameters[:n_members] @ odds).reshape(n, n_classes - 1) + (parameters[n_members:] + offset)
+        combined = (parameters[:n_members] @ odds).reshape(n, n_classes - 1) + parameters[n_members:]
         top = np.maximum(combined.max(axis=1), 0.0)
         error = np.exp(combined - top[:, None])
         total = error.sum(axis=1) + np.exp(-top)
@@ -473,13 +468,6 @@ def fit_stacking(
 _blas = cache(lambda: threadpoolctl.ThreadpoolController().select(user_api="blas"))
 
 
-def _class_weights(target: Index, row_weights: Array, n_classes: int) -> Array:
-    if n_classes > 2:
-        return np.ones(n_classes)
-    counts = np.bincount(target, row_weights, n_classes)
-    return np.maximum(counts, 1e-12 * counts.sum()) ** -_RARITY
-
-
 def choose_ridge(logits: Array, target: Index, row_weights: Array, held_out: Sequence[Index], seed: int = 0) -> float:
     """The strength whose weights, fitted on the other folds, predict each fold best."""
     known = _known(logits, held_out)
@@ -492,10 +480,8 @@ def choose_ridge(logits: Array, target: Index, row_weights: Array, held_out: Seq
     losses = []
     for ridge in RIDGES:
         crossed = cross_fitted_logits(logits, target, row_weights, held_out, ridge, known)
-        seen = np.isfinite(crossed).all(axis=1) & (row_weights > 0)
-        by_class = _class_weights(target[seen], row_weights[seen], logits.shape[2])
-        sizes = row_weights[seen] * by_class[target[seen]]
-        losses.append(log_loss(crossed[seen] + np.log(by_class), target[seen], sizes) if seen.any() else np.inf)
+        seen = np.isfinite(crossed).all(axis=1)
+        losses.append(log_loss(crossed[seen], target[seen], row_weights[seen]) if seen.any() else np.inf)
     return RIDGES[int(np.argmin(losses))]
 
 
