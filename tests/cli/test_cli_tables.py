@@ -78,7 +78,7 @@ def test_info(answer, printed, folder):
 def test_places_that_are_not_there(refusal, folder, tmp_path):
     model, test = folder / "model.crcen", folder / "test.csv"
     for arguments, said in (
-        (("fit", tmp_path, "--target", "y"), "no file at"),
+        (("fit", tmp_path, "--target", "y"), "no file in the folder"),
         (("fit", tmp_path / "no.csv", "--target", "y"), "is not there"),
         (("predict", tmp_path / "no.crcen", test, "--out", tmp_path / "a.csv"), "is not there"),
         (("predict", test, test, "--out", tmp_path / "a.csv"), "is no model that crcen saved"),

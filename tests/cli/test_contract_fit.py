@@ -16,7 +16,6 @@ READ |= {"--dates": "day-first", "--skip-rows": 0, "--rename-duplicates": None}
 NOT_FOR_TEXT = {"--query": "select 1", "--table": "t", "--sheet": "1", "--missing": "nothing=1"}
 PRICES = {"--budget": 5, "--cost-ratio": 5, "--alpha": 2, "--lam": 0.8}
 PRICES |= {"--capacity": 30, "--recall": 0.7, "--precision": 0.3}
-RENAMED = {"--groups": "--clusters", "--category": "--categorical"}
 FOR_ALL = {"--target", "--json"}
 
 
@@ -103,11 +102,10 @@ def test_look(call, same_keys, home):
     expected = [(rows.groupby("who")["y"].nunique() > 1).sum(), rows["who"].nunique(), rows["who"].value_counts().max()]
     found = same_keys("look", base | {"--clusters": "who"})["clusters"]
     assert [found[name] for name in ("mixed", "number", "largest", "missing")] == [*expected, 0]
-    wrong = NOT_FOR_TEXT | {"--category": "b", "--positive": "nothing"}
-    rejected(call, "look", base, wrong, RENAMED)
+    rejected(call, "look", base, NOT_FOR_TEXT | {"--positive": "nothing"}, {})
     rejected(call, "look", {}, {"--audited": "e"}, {})
     rejected(call, "look", {"--drop": "b"}, {"--keep": "b", "--categorical": "b"}, {})
-    assert options_of("look") == {*single, *READ, *NOT_FOR_TEXT, "--category", *FOR_ALL}
+    assert options_of("look") == {*single, *READ, *NOT_FOR_TEXT, *FOR_ALL}
 
 
 def test_split(call, same_keys, home, tmp_path):
@@ -117,9 +115,9 @@ def test_split(call, same_keys, home, tmp_path):
         (tmp_path / str(number)).mkdir()
         found = same_keys("split", base | options | {"--folder": tmp_path / str(number)})
         assert set(found["test"]["labels"]) == set(LABELS[home[1]])
-    rejected(call, "split", base, NOT_FOR_TEXT | {"--groups": "who", "--test": 2}, RENAMED)
+    rejected(call, "split", base, NOT_FOR_TEXT | {"--test": 2}, {})
     rejected(call, "split", base | {"--time": "day"}, {"--seed": 3}, {"--seed": "--seed must be left out with --time"})
-    assert options_of("split") == {*single, *READ, *NOT_FOR_TEXT, "--folder", "--groups", *FOR_ALL}
+    assert options_of("split") == {*single, *READ, *NOT_FOR_TEXT, "--folder", *FOR_ALL}
 
 
 def test_fit_and_export(call, same_keys, home, tmp_path):
@@ -159,10 +157,10 @@ def test_fit_and_export(call, same_keys, home, tmp_path):
     for options in ({"--storage": tmp_path}, {"--clusters": "who", "--memory": "9GB"}, {"--learner": "networks"}):
         same_keys("fit", alone | {"--drop": "day"} | stream | options, "fit --engine stream")
     large = {"--workers": 2, "--epochs": 2, "--storage": "s", "--hold-out": "5%", "--memory": "1GB"}
-    rejected(call, "fit", base, NOT_FOR_TEXT | RENAMED | large | {"--details": None, "--learner": "trees"}, RENAMED)
+    rejected(call, "fit", base, NOT_FOR_TEXT | large | {"--details": None, "--learner": "trees"}, {})
     in_memory = {"--time": "day", "--weight": "w", "--audited": "e", **places, "--learner": "trees"}
     rejected(call, "fit", alone | stream, in_memory, {})
-    used = {*base, *together, *PRICES, *READ, *NOT_FOR_TEXT, *RENAMED, *learner, *stream, *in_memory, *FOR_ALL, *large}
+    used = {*base, *together, *PRICES, *READ, *NOT_FOR_TEXT, *learner, *stream, *in_memory, *FOR_ALL, *large}
     used |= {name for options in calls for name in options} | {"--selected-by", "--details"}
     assert (options_of("fit"), options_of("export")) == (used, {"--onnx", "--json"})
 

@@ -110,10 +110,10 @@ OPTIONS = {
 }  # fmt: skip
 # Options of these commands that other tests below give.
 ELSEWHERE = {
-    "predict": {"--out", "--append", "--default-action", "--background"},
+    "predict": {"--out", "--append", "--default-action"},
     "evaluate": {"--audited"},
     "report": {"--out", "--audited", "--confidence", "--declaration", "--certificate"},
-    "monitor": {"--audited", "--declaration", "--error-rate"},
+    "monitor": {"--audited", "--declaration"},
     "plan": set(),
 }
 STEP = "label bracket catches false_alarms expense interval verdict standard_deviations is_beyond_noise reason"
@@ -188,7 +188,7 @@ def test_options_that_do_not_apply_are_rejected(run, home):
     wrong = [(name, ("--alarm-cost", 3), alone) for name in ("predict", "evaluate")]
     wrong += [("predict", ("--audit", audit), "--audit must be") for audit in ("0", "-3", "200%", "many")]
     wrong += [("monitor", ("--cohort", "day"), "--cohort and --now need --delay")]
-    wrong += [("monitor", ("--error-rate", 0.1), "--false-alarm-rate"), ("predict", ("--append",), "--append")]
+    wrong += [("predict", ("--append",), "--append")]
     wrong += [("predict", words, "go with --audit") for words in (("--audit-rule", "uniform"), ("--seed", 3))]
     wrong += [("monitor", ("--delay", 2, "--cohort", "day", "--when", "May"), "--when must be left out with --cohort")]
     wrong += [("report", ("--weighting", "none"), "its page has a price to move")] * is_binary

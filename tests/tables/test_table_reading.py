@@ -160,7 +160,10 @@ def test_a_row_of_another_width_is_found_wherever_it_stands(
 
 
 def test_types_truncation_and_double_names_of_parquet_files(tmp_path):
-    for path, words in ((tmp_path, "no file at"), (tmp_path / "a.parquet", r"is not there; check the name\.$")):
+    for path, words in (
+        (tmp_path, "no file in the folder"),
+        (tmp_path / "a.parquet", r"is not there; check the name\.$"),
+    ):
         with pytest.raises(DataUnavailable, match=words):
             open_table(path)
     when = pd.date_range("2024-01-01", periods=3)
