@@ -24,6 +24,7 @@ from crcen.models import committee
 from crcen.models.committee import RIDGES, choose_ridge, cross_fitted_logits, fit_stacking, without_hindsight
 from crcen.models.members.lightgbm_trees import TreeSetting
 from crcen.models.members.member import MemberTask
+from crcen.models.members.registry import MEMBERS
 from crcen.models.members.tree_arrays import TreeEnsemble
 from crcen.theory.price import sigmoid
 from example_rows import interaction_rows
@@ -499,12 +500,16 @@ def test_quick_and_out_of_time_one_setting_of_one_member_is_fitted_and_answers(r
     assert np.isfinite(committee.decision_function(rows[0])).all()
 
 
-def test_best_effort_averages_several_seeds(rows):
+def test_best_effort_averages_several_seeds(rows, monkeypatch):
     standard, best = (fitted(rows, Budget(8), members=("trees", "forest"), effort=e) for e in ("standard", "best"))
     assert len(best.ensemble_.members) >= 2 * len(standard.ensemble_.members)
     assert np.isfinite(best.oof_decision_function_).all()
     folds = list(StratifiedKFold(2).split(*rows))  # given folds are kept, with other seeds
     fitted(rows, members=("forest",), effort="best", cv=folds)
+    found = iter([MEMBERS["trees"].search])  # a repeated search that fails leaves the first one
+    monkeypatch.setattr(type(MEMBERS["trees"]), "search", lambda self, task: next(found, None)(task))
+    with pytest.warns(UserWarning, match="a repeated search of trees failed: 'NoneType' object is not callable"):
+        assert fitted(rows, members=("trees",), effort="best").leaderboard_[0].name == "trees"
 
 
 # -- weights of members: against an independent optimiser, limits, nested choice, and optimism of fitted rows ----------
@@ -621,16 +626,19 @@ def test_the_only_row_of_a_class_does_not_vouch_for_it():
     logits, target = np.random.default_rng(0).normal(size=(30, 2, 3)), np.arange(30) % 2
     target[4], logits[4, :, 2] = 2, 50.0
     folds = [(np.append(np.arange(15, 30), 4), np.arange(15)), (np.arange(15), np.arange(15, 30))]
-    found = without_hindsight(logits, target, folds)
+    ones = np.ones(30)
+    found = without_hindsight(logits, target, ones, folds)
     odds = logit(softmax(found, axis=2)[:, :, 2]).mean(axis=1)
     assert odds[4] == pytest.approx(np.delete(odds, 4).max())
     np.testing.assert_array_equal(np.delete(found, 4, axis=0), np.delete(logits, 4, axis=0))
-    np.testing.assert_array_equal(without_hindsight(logits, target % 2, folds), logits)
+    np.testing.assert_array_equal(without_hindsight(logits, target % 2, ones, folds), logits)
+    more, unused = np.where(np.arange(30) == 9, 2, target), np.where(np.arange(30) == 9, 0.0, ones)  # no evidence
+    assert (without_hindsight(logits, more, unused, folds)[4, :, 2] < logits[4, :, 2]).all()
 
 
 def test_a_member_without_weight_on_the_first_fold_is_left_out():
     logits, target, weights = draw(n=600, n_classes=3, noise=(0.5, 0.6, 9.0))
     task = MemberTask(logits[:, 0], target, weights, 3)
     committee._judge(task, [logits[:, 0]], logits[:200, 1], np.arange(200))
-    with pytest.raises(committee.NotWorth, match="no weight"):
+    with pytest.raises(committee.NotWorth, match="below 0.1"):
         committee._judge(task, [logits[:, 0]], logits[:200, 2], np.arange(200))

@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from threading import Event
 from typing import TYPE_CHECKING
 
 import joblib
@@ -85,7 +86,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
     chosen_settings_ : dict
         The settings that each member's search chose, for `refit_on`.
     notes_ : list of str
-        Members that failed or are not installed.
+        Members that are not installed, failed, or had no time or hardly any weight.
     ensemble_, weighting_, key_equation_, classes_, pos_label_
         As in `CRCENClassifier`.
     oof_decision_function_, oof_proba_, oof_key_equation_, oof_shift_, n_splits_
@@ -186,10 +187,16 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         found: dict[str, FittedMember] = {}
         failed: dict[str, Exception] = {}
         first_loss: Future[float] = Future()
+        interrupted = Event()
+
+        def show(done: float) -> None:
+            if interrupted.is_set():  # ends a search in the other thread
+                raise InterruptedError
+            progress(done)
 
         def search(done: int, best_loss: Callable[[], float]) -> None:
             share = order[done].time_share / sum(one.time_share for one in order[done:])
-            own = part_of(progress, done / len(kinds), (done + 1) / len(kinds))
+            own = part_of(show, done / len(kinds), (done + 1) / len(kinds))
             start, name = time.perf_counter(), order[done].name
             now = replace(task, clock=clock.share(share), is_needed=not found, best_loss=best_loss, progress=own)
             if found and task.n_classes > 2 and task.effort == "standard":
@@ -216,22 +223,27 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
                         search(done, best_so_far)
                     if done == 0:
                         first_loss.set_result(best_so_far())
+            except BaseException:
+                interrupted.set()
+                raise
             finally:
                 if not first_loss.done():
                     first_loss.set_result(np.inf)
             for one in waiting:
                 one.result()
-        for name, error in failed.items():
+        failures = {kind.name: failed[kind.name] for kind in order if kind.name in failed}  # not as threads ended
+        for name, error in failures.items():
             if isinstance(error, OutOfTime | NotWorth):
                 self.notes_.append(f"{name} was left out: {error}")
                 continue
             self.notes_.append(f"{name} failed and was left out: {' '.join(str(error).split())}")
             warnings.warn(self.notes_[-1], UserWarning, stacklevel=5)
         if not found:
-            last = list(failed.values())[-1]
+            last = sorted(failures.values(), key=lambda error: not isinstance(error, OutOfTime))[-1]
             if isinstance(last, CrcenError):
                 raise last
-            raise TrainingFailed(f"every member failed; the last error was: {last}") from last
+            said = " ".join(str(last).split())
+            raise TrainingFailed(f"every member failed; the last error was: {said}") from last
         return [found[kind.name] for kind in kinds if kind.name in found]
 
     def _folds_again(self, rows: fitting.FitRows, groups: ArrayLike | None, seed: int) -> list[Fold]:
@@ -255,16 +267,25 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         """Average members over searches with further seeds and folds, as far as there is time."""
         by_name, members = {kind.name: kind for kind in kinds}, {one.name: one for one in found}
         losses, seconds = {one.name: _loss(one, task) for one in found}, {one.name: one.seconds for one in found}
+        ended = {name for name, kind in by_name.items() if isinstance(kind, registry.External)}
         for number, folds in enumerate(again, 1):
             # Seeds of members are this one plus small numbers.
             own = replace(task, folds=folds, seed=task.seed + 1000 * number)
             own = replace(own, search_rows=replace(task.search_rows, folds=folds))
             for name, one in list(members.items()):
-                if isinstance(by_name[name], registry.External) or 1.2 * seconds[name] > clock.left:
+                if name in ended or 1.2 * seconds[name] > clock.left:
                     continue
                 start = time.perf_counter()
                 others = min((loss for other, loss in losses.items() if other != name), default=np.inf)
-                fitted = by_name[name].search(replace(own, best_loss=partial(float, others)))
+                now = replace(own, best_loss=partial(float, others), clock=clock.share(1.0), is_needed=False)
+                try:
+                    fitted = by_name[name].search(now)
+                except Exception as error:  # the searches before it stay
+                    ended.add(name)
+                    if not isinstance(error, OutOfTime):
+                        self.notes_.append(f"a repeated search of {name} failed: {' '.join(str(error).split())}")
+                        warnings.warn(self.notes_[-1], UserWarning, stacklevel=5)
+                    continue
                 seconds[name] = time.perf_counter() - start
                 parts, spent = (*one.parts, *fitted.parts), one.seconds + seconds[name]
                 mean = one.logits + (fitted.logits - one.logits) * len(fitted.parts) / len(parts)
@@ -314,7 +335,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         target, weights = rows.engine_target.astype(np.int64), normalised(rows.weights)
         held_out = [test for _, test in rows.folds]
         if labels.n_classes > 2:
-            logits = without_hindsight(logits, target, rows.folds)
+            logits = without_hindsight(logits, target, weights, rows.folds)
         ridge = choose_ridge(logits, target, weights, held_out, seed)
         seen: Bools = np.asarray(np.isfinite(logits).all(axis=(1, 2)))
         stacking = fit_stacking(logits[seen], target[seen], weights[seen], ridge, LEAST_WEIGHT)
@@ -371,7 +392,7 @@ def _judge(task: MemberTask, others: list[Array], logits: Array, rows: Index) ->
     seen = np.isfinite(every).all(axis=(1, 2)) & (task.weights[rows] > 0)
     data = every[seen], task.target[rows][seen], task.weights[rows][seen]
     if seen.any() and fit_stacking(*data, _TRIAL_RIDGE).weights[-1] < _TRIAL_WEIGHT:
-        raise NotWorth("it had no weight on the first fold")
+        raise NotWorth(f"its weight on the first fold was below {_TRIAL_WEIGHT}")
 
 
 def normalised(weights: Array) -> Array:
@@ -485,7 +506,7 @@ def choose_ridge(logits: Array, target: Index, row_weights: Array, held_out: Seq
     return RIDGES[int(np.argmin(losses))]
 
 
-def without_hindsight(logits: Array, target: Index, folds: Sequence[Fold]) -> Array:
+def without_hindsight(logits: Array, target: Index, row_weights: Array, folds: Sequence[Fold]) -> Array:
     """Held-out logits (n, members, K) in which the rows of a class that no fold could hold out do not know their label.
 
     The only row of a class is trained on in its own fold. Its log-odds become at most those of the row of another class
@@ -493,7 +514,8 @@ def without_hindsight(logits: Array, target: Index, folds: Sequence[Fold]) -> Ar
     get hardly any probability.
     """
     trained = np.concatenate([np.intersect1d(*fold) for fold in folds])
-    is_honest = np.isfinite(logits).all(axis=(1, 2)) & ~np.isin(np.arange(len(logits)), trained)
+    is_honest = np.isfinite(logits).all(axis=(1, 2)) & (row_weights > 0)
+    is_honest[trained] = False
     logits, honest = logits.copy(), np.flatnonzero(is_honest)
     for row in trained[~np.isin(target[trained], target[honest])] if len(honest) else ():
         own = target[row]
@@ -552,7 +574,7 @@ class MemberScore(Shown):
     log_loss: float  # scores out of fold, by natural probabilities; the committee's by weights fitted on other folds
     average_precision: float
     roc_auc: float
-    seconds: float  # of search and refit
+    seconds: float  # of search and refit; members on a GPU and on processors may share them
     settings: tuple[str, ...] = ()  # chosen by its search
     n_tried: int = 0  # number of settings that its search compared
 

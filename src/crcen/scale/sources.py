@@ -595,10 +595,11 @@ class ColumnMoments:
             X, weight = X[weight > 0], weight[weight > 0]
         if len(X):
             columns, found.weight = X.T, float(weight.sum())
-            found.mean = columns @ weight / found.weight
+            # Not by BLAS, whose sums depend on the number of threads.
+            found.mean = np.einsum("ij,j->i", columns, weight) / found.weight
             apart = columns - found.mean[:, None]
             with np.errstate(over="ignore"):
-                found.squares = np.square(apart, out=apart) @ weight
+                found.squares = np.einsum("ij,j->i", np.square(apart, out=apart), weight)
             found.low, found.high = columns.min(axis=1), columns.max(axis=1)
         return found
 

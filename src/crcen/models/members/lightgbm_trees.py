@@ -192,7 +192,8 @@ class _Booster:
             is_finished = self.model.update()
             self.n_trees, self.n_grown = self.n_trees + 1, self.n_grown + 1
             if self._is_judged:
-                self.losses.append(float(self.model.eval_valid()[0][2]))
+                # The last digits depend on the number of threads.
+                self.losses.append(round(float(self.model.eval_valid()[0][2]), 12))
             if is_finished:
                 self.losses += self.losses[-1:] * (n_trees - self.n_trees)
                 self.n_trees = n_trees

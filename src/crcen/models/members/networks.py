@@ -143,7 +143,7 @@ def _plans(task: MemberTask) -> list[_Plan]:
     if task.effort == "quick":
         return [smallest]
     n_networks = N_NETWORKS if len(task.X) < _VERY_MANY_ROWS else 1
-    return [_Plan(grid, N_SETTINGS, n_networks, borders=True), _Plan(grid[2:6], 1, 2, borders=False), smallest]
+    return [_Plan(grid, N_SETTINGS, n_networks, borders=True), _Plan(grid[2:6], 1, n_networks, borders=False), smallest]
 
 
 def _n_compared(task: MemberTask) -> int:
