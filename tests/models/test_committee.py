@@ -640,5 +640,5 @@ def test_a_member_without_weight_on_the_first_fold_is_left_out():
     logits, target, weights = draw(n=600, n_classes=3, noise=(0.5, 0.6, 9.0))
     task = MemberTask(logits[:, 0], target, weights, 3)
     committee._judge(task, [logits[:, 0]], logits[:200, 1], np.arange(200))
-    with pytest.raises(committee.NotWorth, match="below 0.1"):
+    with pytest.raises(committee.NotWorth, match="first fold was below"):
         committee._judge(task, [logits[:, 0]], logits[:200, 2], np.arange(200))
