@@ -344,7 +344,7 @@ def published_costs(name: str) -> NDArray[np.float64] | None:
     job is taken for a very fast one, and 5 if it is taken for a fast one or a moderate job for either.
 
     ``fars``: the U.S. Department of Transportation's values of a person's injury by KABCO level, Benefit-Cost Analysis
-    Guidance for Discretionary Grant Programs (March 2022, revised), table A-1, in dollars of 2020. A mistake costs the
+    Guidance for Discretionary Grant Programs (March 2022, revised), in dollars of 2020. A mistake costs the
     absolute difference of both values: what is spent in vain, or not spent where it was due. The guidance values an
     injury of unknown severity. It has no value of a person for "unknown" and "died prior to accident"; both count as
     no injury here, since no injury by the accident is on record.

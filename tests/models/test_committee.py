@@ -21,7 +21,7 @@ from crcen import Budget, CommitteeClassifier, CRCENClassifierCV, InvalidInput, 
 from crcen.cli.app import app
 from crcen.files.registry import InvalidState, check_state, state_of
 from crcen.models import committee
-from crcen.models.committee import RIDGES, choose_ridge, cross_fitted_logits, fit_stacking, without_hindsight
+from crcen.models.committee import RIDGES, cap_lone_rows, choose_ridge, cross_fitted_logits, fit_stacking
 from crcen.models.members.lightgbm_trees import TreeSetting
 from crcen.models.members.member import MemberTask
 from crcen.models.members.registry import MEMBERS
@@ -627,18 +627,18 @@ def test_the_only_row_of_a_class_does_not_vouch_for_it():
     target[4], logits[4, :, 2] = 2, 50.0
     folds = [(np.append(np.arange(15, 30), 4), np.arange(15)), (np.arange(15), np.arange(15, 30))]
     ones = np.ones(30)
-    found = without_hindsight(logits, target, ones, folds)
+    found = cap_lone_rows(logits, target, ones, folds)
     odds = logit(softmax(found, axis=2)[:, :, 2]).mean(axis=1)
     assert odds[4] == pytest.approx(np.delete(odds, 4).max())
     np.testing.assert_array_equal(np.delete(found, 4, axis=0), np.delete(logits, 4, axis=0))
-    np.testing.assert_array_equal(without_hindsight(logits, target % 2, ones, folds), logits)
+    np.testing.assert_array_equal(cap_lone_rows(logits, target % 2, ones, folds), logits)
     more, unused = np.where(np.arange(30) == 9, 2, target), np.where(np.arange(30) == 9, 0.0, ones)  # no evidence
-    assert (without_hindsight(logits, more, unused, folds)[4, :, 2] < logits[4, :, 2]).all()
+    assert (cap_lone_rows(logits, more, unused, folds)[4, :, 2] < logits[4, :, 2]).all()
 
 
 def test_a_member_without_weight_on_the_first_fold_is_left_out():
     logits, target, weights = draw(n=600, n_classes=3, noise=(0.5, 0.6, 9.0))
     task = MemberTask(logits[:, 0], target, weights, 3)
-    committee._judge(task, [logits[:, 0]], logits[:200, 1], np.arange(200))
-    with pytest.raises(committee.NotWorth, match="first fold was below"):
-        committee._judge(task, [logits[:, 0]], logits[:200, 2], np.arange(200))
+    committee._check_weight(task, [logits[:, 0]], logits[:200, 1], np.arange(200))
+    with pytest.raises(committee.NegligibleWeight, match="first fold was below"):
+        committee._check_weight(task, [logits[:, 0]], logits[:200, 2], np.arange(200))

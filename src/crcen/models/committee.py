@@ -200,7 +200,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
             start, name = time.perf_counter(), order[done].name
             now = replace(task, clock=clock.share(share), is_needed=not found, best_loss=best_loss, progress=own)
             if found and task.n_classes > 2 and task.effort == "standard":
-                now = replace(now, judge=partial(_judge, task, [one.logits for one in found.values()]))
+                now = replace(now, check_weight=partial(_check_weight, task, [one.logits for one in found.values()]))
             try:
                 fitted = order[done].search(now)
             except MissingExtra:
@@ -233,7 +233,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
                 one.result()
         failures = {kind.name: failed[kind.name] for kind in order if kind.name in failed}  # not as threads ended
         for name, error in failures.items():
-            if isinstance(error, OutOfTime | NotWorth):
+            if isinstance(error, OutOfTime | NegligibleWeight):
                 self.notes_.append(f"{name} was left out: {error}")
                 continue
             self.notes_.append(f"{name} failed and was left out: {' '.join(str(error).split())}")
@@ -335,7 +335,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         target, weights = rows.engine_target.astype(np.int64), normalised(rows.weights)
         held_out = [test for _, test in rows.folds]
         if labels.n_classes > 2:
-            logits = without_hindsight(logits, target, weights, rows.folds)
+            logits = cap_lone_rows(logits, target, weights, rows.folds)
         ridge = choose_ridge(logits, target, weights, held_out, seed)
         seen: Bools = np.asarray(np.isfinite(logits).all(axis=(1, 2)))
         stacking = fit_stacking(logits[seen], target[seen], weights[seen], ridge, LEAST_WEIGHT)
@@ -382,17 +382,17 @@ def _loss(member: FittedMember, task: MemberTask) -> float:
     return log_loss(member.logits[known], task.target[known], task.weights[known])
 
 
-class NotWorth(Exception):
+class NegligibleWeight(Exception):
     """A member whose logits of the first fold have hardly any weight."""
 
 
-def _judge(task: MemberTask, others: list[Array], logits: Array, rows: Index) -> None:
-    """Raise `NotWorth` if held-out logits of some rows have hardly any weight beside those of the members before."""
+def _check_weight(task: MemberTask, others: list[Array], logits: Array, rows: Index) -> None:
+    """Raise `NegligibleWeight` if held-out logits have hardly any weight beside those of the members before."""
     every = np.stack([*(one[rows] for one in others), logits], axis=1)
     seen = np.isfinite(every).all(axis=(1, 2)) & (task.weights[rows] > 0)
     data = every[seen], task.target[rows][seen], task.weights[rows][seen]
     if seen.any() and fit_stacking(*data, _TRIAL_RIDGE).weights[-1] < _TRIAL_WEIGHT:
-        raise NotWorth(f"its weight on the first fold was below {_TRIAL_WEIGHT}")
+        raise NegligibleWeight(f"its weight on the first fold was below {_TRIAL_WEIGHT}")
 
 
 def normalised(weights: Array) -> Array:
@@ -506,12 +506,11 @@ def choose_ridge(logits: Array, target: Index, row_weights: Array, held_out: Seq
     return RIDGES[int(np.argmin(losses))]
 
 
-def without_hindsight(logits: Array, target: Index, row_weights: Array, folds: Sequence[Fold]) -> Array:
-    """Held-out logits (n, members, K) in which the rows of a class that no fold could hold out do not know their label.
+def cap_lone_rows(logits: Array, target: Index, row_weights: Array, folds: Sequence[Fold]) -> Array:
+    """Held-out logits (n, members, K) with the log-odds of lone rows capped.
 
-    The only row of a class is trained on in its own fold. Its log-odds become at most those of the row of another class
-    that is most like it: else this row alone makes weights and intercepts look right for the class, and new rows of it
-    get hardly any probability.
+    The only row of a class is in the training rows of every fold, so its logits are not held out. Its log-odds of the
+    class are capped at the highest of the other rows. Otherwise the stacking weights would rest on a memorised label.
     """
     trained = np.concatenate([np.intersect1d(*fold) for fold in folds])
     is_honest = np.isfinite(logits).all(axis=(1, 2)) & (row_weights > 0)

@@ -50,7 +50,7 @@ class CatBoostTrees(MemberKind):
         most = affordable_trees(task, partial(fit, task.folds[0][0]), rounds, most=_TREES[several], **_TRIAL)
         own = task.folds[0][1]
         found = parallel_map(task.threads, lambda fold: fit(fold[0], most, fold[1]), task.folds[: task.threads])
-        task.judge(_logits(found[0], task.X[own], int(np.argmin(_losses(found[0]))) + 1), own)
+        task.check_weight(_logits(found[0], task.X[own], int(np.argmin(_losses(found[0]))) + 1), own)
         found += parallel_map(task.threads, lambda fold: fit(fold[0], most, fold[1]), task.folds[task.threads :])
         task.progress(0.8)
         grown = min(one.tree_count_ for one in found)

@@ -39,7 +39,7 @@ class Forest(MemberKind):
         for i, (rows, held_out) in enumerate(task.folds):
             logits.append(_forest(task, rows, n_trees, task.seed + 1 + i).logits(task.X[held_out]))
             if i == 0:
-                task.judge(logits[0], held_out)
+                task.check_weight(logits[0], held_out)
             task.progress((i + 1) / (len(task.folds) + 1))
         parts = self.refit(task, [n_trees])
         lines = (f"{n_trees} randomised trees",)

@@ -41,7 +41,9 @@ class MemberTask:
     is_needed: bool = True  # a member that is not needed raises `OutOfTime` instead of exceeding the time
     # Lowest log loss out of fold of the members before, waiting for them; infinite if there is none.
     best_loss: Callable[[], float] = lambda: np.inf
-    judge: Callable[[Array, Index], object] = lambda logits, rows: None  # raises where held-out logits have no weight
+    check_weight: Callable[[Array, Index], object] = lambda logits, rows: (
+        None
+    )  # raises where held-out logits have no weight
     progress: Callable[[float], None] = lambda share: None  # called with the share of the work done
     y: NDArray[np.generic] = field(default_factory=lambda: np.empty(0))  # labels
     classes: Sequence[object] = ()  # in the order of their numbers
