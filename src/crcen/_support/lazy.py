@@ -1,6 +1,7 @@
 """Packages that are imported on first use: models load and predict without them, and importing them takes long."""
 
 import sys
+from functools import partial
 from importlib import import_module
 from itertools import accumulate
 from threading import Lock
@@ -11,6 +12,12 @@ _RARELY_USED = (
     *("asyncio", "narwhals", "narwhals.stable", "narwhals.stable.v2", "numpy.f2py", "numpy.ma", "numpy.polynomial"),
     *("numpy.testing", "scipy.special", "scipy.stats"),
 )
+# What scikit-learn imports of them by name, and only calls.
+_BY_NAME = {
+    "scipy.sparse.csgraph": ("laplacian",),
+    "scipy.sparse.linalg": ("cg", "LinearOperator"),
+    "scipy.stats": ("rankdata",),
+}
 _REMOVAL = Lock()  # other threads may import the same modules meanwhile
 
 
@@ -42,9 +49,10 @@ def import_with_lazy(module: str, *names: str) -> Any:
         for name in lazy:
             parent, _, child = name.rpartition(".")
             one: Any = LazyModule(name)
-            if name == "scipy.stats":  # scikit-learn imports a function of it by name
+            if name in _BY_NAME:
                 one.__path__ = [f"{place}/{child}" for place in import_module(parent).__path__]
-                one.rankdata = lambda *given, **named: stats.rankdata(*given, **named)
+                for function in _BY_NAME[name]:
+                    setattr(one, function, partial(_call, name, function))
             if parent:
                 setattr(import_module(parent), child, one)  # as an import does
             if sys.modules.setdefault(name, one) is not one:
@@ -53,6 +61,11 @@ def import_with_lazy(module: str, *names: str) -> Any:
     finally:
         for name in reversed(lazy):
             _remove(name)
+
+
+def _call(module: str, function: str, *given: Any, **named: Any) -> Any:
+    """Import a module and call a function of it."""
+    return getattr(import_module(module), function)(*given, **named)
 
 
 def _remove(name: str) -> None:

@@ -168,7 +168,8 @@ def load(path: str | Path, *, module: Any = None) -> Estimator:
         If the model needs a package that is not installed.
     """
     _, body = _read(Path(path))
-    import_with_lazy("sklearn.base", "pandas")  # it takes long, and models that answer dicts do not need it
+    # Models that answer dicts need none of these, and importing them takes long.
+    import_with_lazy("sklearn.base", "pandas", "scipy.linalg", "scipy.sparse.csgraph", "scipy.sparse.linalg")
     try:
         model: Any = unpack(*_decompress(body.partition(b"\n")[2]))
     except InvalidState as error:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.sparse.csgraph import connected_components
 
+from crcen._support.lazy import sparse
 from crcen.exceptions import InvalidInput
 from crcen.theory.checks import check_binary_target, check_class_numbers, check_row_weights, class_totals
 from crcen.theory.price import WeightingLike, log_softmax, log_sum_exp, resolve
@@ -213,7 +213,7 @@ def _sets(jacobian: Array) -> list[Bools]:
     """Single classes, and the connected parts of the graph of exchanges at a few strengths."""
     found = {tuple(row) for row in np.eye(len(jacobian), dtype=bool).tolist()}
     for least in _STRENGTHS:
-        n_parts, part = connected_components(jacobian > least, directed=False)
+        n_parts, part = sparse.csgraph.connected_components(jacobian > least, directed=False)
         if n_parts > 1:
             found |= {tuple((part == one).tolist()) for one in range(n_parts)}
     return [np.array(one) for one in sorted(found, key=lambda one: (sum(one), one))]
