@@ -63,7 +63,7 @@ def check(
 
     def register(run: Callable[[Evidence], Outcome | None]) -> Callable[[Evidence], Finding | None]:
         def found(evidence: Evidence) -> Finding | None:
-            outcome = run(evidence)
+            outcome = None if needs_columns and evidence.X is None else run(evidence)
             if outcome is None:
                 return None
             warns, measured = outcome
@@ -362,8 +362,6 @@ def separable(evidence: Evidence) -> Outcome:
 )
 def leaks(evidence: Evidence) -> Outcome | None:
     """Look for columns that separate classes alone, and for cells that occur for one class only."""
-    if evidence.X is None:
-        return None
     found, trained = evidence.of(single_columns), list(getattr(evidence.model, "leaks_", ()))
     if not trained and (not found or not _can_be_ranked(evidence)):
         return None, _TOO_FEW if evidence.columns else "the model has no column"
@@ -482,8 +480,6 @@ _SEVERAL_SHARE = 0.95
 )
 def dominated(evidence: Evidence) -> Outcome | None:
     """Compare the importance of the first columns with that of all."""
-    if evidence.X is None:
-        return None
     if not _can_be_ranked(evidence):
         return None, _TOO_FEW
     if len(evidence.columns) < 2:
