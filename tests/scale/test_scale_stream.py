@@ -139,15 +139,6 @@ def test_fit_resumed_from_a_checkpoint_equals_an_uninterrupted_one(folder, tmp_p
     assert [p.name for p in path.parent.iterdir()] == ["fit.ckpt"]
 
 
-def test_training_ends_after_the_first_epoch_if_told_so_also_after_an_interruption(folder, tmp_path):
-    how = {"checkpoint": tmp_path / "fit.ckpt", "checkpoint_rows": 10**6, "should_continue": lambda ensemble: False}
-    with at_checkpoint(1, interrupt), pytest.raises(KeyboardInterrupt):
-        fit(folder, **how)  # at the end of the first epoch
-    ended = fit(folder, **how)
-    assert (ended.n_iter_, ended.status_) == (1, "early_stopped")
-    assert_equal_models(fit(folder, should_continue=lambda ensemble: ensemble.labels.positive != 1), ended)
-
-
 KILLED = """
 import os, signal, sys
 import test_scale_stream as tests

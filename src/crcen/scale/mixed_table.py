@@ -49,10 +49,10 @@ class ColumnFacts:
         if (is_counted or not is_number) and self.counts is not None:
             texts = cells.arrow if cells.arrow is not None else as_arrow(cells.text)
             values, numbers = texts.value_counts().flatten()
-            for value, number in zip(pc.utf8_trim_whitespace(values).to_pylist(), numbers.to_pylist(), strict=True):
-                if value:
-                    self.counts[value] = self.counts.get(value, 0) + number
-            if len(self.counts) > MOST_VALUES:
+            if len(values) <= MOST_VALUES:  # otherwise they need not be counted
+                found = zip(pc.utf8_trim_whitespace(values).to_pylist(), numbers.to_pylist(), strict=True)
+                self.counts.update({value: self.counts.get(value, 0) + number for value, number in found if value})
+            if max(len(self.counts), len(values)) > MOST_VALUES:
                 self.counts = None
         if is_number:
             self.n_missing += len(series) - self._take_numbers(cells.numbers)
@@ -135,13 +135,20 @@ class HeldOutRows:
     """Rows that are not trained on, by a hash of their encoded values or of their cluster: copies stay together.
 
     ``share`` of all rows is held out, ``stacking_share`` of all to combine members on; the others are evidence. Of each
-    kind at most ``most_rows`` are kept, as a random sample.
+    kind at most ``most_rows`` are kept, as a random sample. ``n_training`` counts the other rows by cell of the target.
     """
 
     def __init__(
-        self, share: float, stacking_share: float, clusters: str | None, seed: int, most_rows: int = 100_000
+        self,
+        share: float,
+        stacking_share: float,
+        target: str,
+        clusters: str | None,
+        seed: int,
+        most_rows: int = 100_000,
     ) -> None:
         self.share, self.clusters, self.seed = share, clusters, seed + _HOLD_OUT_SEED
+        self._target, self.n_training = target, Counter[object]()
         self._evidence_share = share - stacking_share
         self.evidence, self.stacking = FrameSample(most_rows, self.seed), FrameSample(most_rows, self.seed + 1)
 
@@ -153,13 +160,15 @@ class HeldOutRows:
     def split(self, frame: DataFrame, X: Array, file: int, origin: str) -> Bools:
         """Take the held-out rows of a frame, with their encoded values X; return which rows are to train on."""
         if self.clusters is not None:  # a number for each cell, the same for equal texts
-            hashes = pd.util.hash_array(as_text(frame[self.clusters]).fillna("").to_numpy(dtype=object))
+            texts = as_text(frame[self.clusters]).fillna("").to_numpy(dtype=object)
+            hashes = pd.util.hash_array(texts, categorize=False)  # most are different, so that groups take longer
             X = np.asarray((hashes >> np.uint64(12)).astype(np.float64)[:, None])
         shares = row_shares(X, self.seed)
         is_evidence, is_training = shares < self._evidence_share, shares >= self.share
         for rows, kept in ((is_evidence, self.evidence), (~is_evidence & ~is_training, self.stacking)):
             if rows.any():
                 kept.add(frame[rows], np.flatnonzero(rows), file, origin)
+        self.n_training.update(frame[self._target][is_training].value_counts().to_dict())
         return is_training
 
 
