@@ -523,8 +523,7 @@ def test_every_row_has_one_use_and_clusters_and_copies_stay_together(tmp_path, m
 
 
 def test_a_network_is_left_out_if_a_trial_gets_no_weight_unless_its_settings_are_stated(monkeypatch):
-    monkeypatch.setattr(large_files, "TRIAL_VISITS", 0)
-    monkeypatch.setattr(StackingRows, "has_use_for_network", lambda rows, blocks, most_rows: False)
+    monkeypatch.setattr(StackingRows, "has_use_for_network", lambda rows, blocks, most_rows, epochs: False)
     fit = crcen.fit_files(interaction_rows(), target="y", epochs=3)
     assert ([one["name"] for one in fit.to_dict()["members"]], fit.network) == (["trees", "committee"], None)
     assert "there is no network, since a trial" in str(fit)
@@ -618,12 +617,12 @@ def test_trees_are_those_of_lightgbm_in_values_of_the_columns(tmp_path, n_classe
     assert grow_trees(replace(plan, threads=2), binned, held_out, GrownTrees()).losses == pytest.approx(grown.losses)
     who = pd.Series(np.arange(1200) % 50).mask(lambda one: one == 7)
     rows = StackingRows(
-        lambda: [(None, X[2800:])], y[2800:], plan.labels, np.bincount(y[:2800]), grown.ensemble(plan), who
+        lambda: [(None, X[2800:])], y[2800:], plan.labels, np.bincount(y[:2800]), grown.ensemble(plan), who, 0
     )
     assert sorted(np.concatenate(rows.folds)) == list(range(1200))
     assert not set.intersection(*(set(who[fold].fillna(-1)) for fold in rows.folds[:2]))
     for shown, is_useful in ((y, True), ((y + 1) % n_classes, False), (0 * y, True)):  # a class is too rare for a trial
-        assert rows.has_use_for_network([[Chunk(X[:2800], shown[:2800], np.ones(2800), "rows")]], 3000) == is_useful
+        assert rows.has_use_for_network([[Chunk(X[:2800], shown[:2800], np.ones(2800), "rows")]], 3000, 50) == is_useful
     model = lightgbm.Booster(model_str=grown.models[0])
     raw = model.predict(plan.codes(X).astype(float), raw_score=True, num_iteration=grown.n_best)
     found = grown.ensemble(plan).logits(X)

@@ -24,7 +24,8 @@ from crcen import Alpha, CRCENClassifier, Lam, Schedule, balance_shift, fit_stre
 from crcen._support.files import exclusive_lock
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter, TrainingFailed
 from crcen.scale import stream
-from crcen.scale.stream import LogitFile, rows_together, settle_penalty, solve_file, streamed_model, sums_of_file
+from crcen.scale.sources import rows_together
+from crcen.scale.stream import LogitFile, settle_penalty, solve_file, streamed_model, sums_of_file
 from crcen.theory.balance import class_shifts
 from crcen.theory.price import Price, softmax
 from crcen.training.network import standardization

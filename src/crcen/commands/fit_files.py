@@ -31,16 +31,7 @@ from crcen.commands.inputs import Data, Label, check, is_share, require, require
 from crcen.commands.results import note_lines
 from crcen.commands.rules import CostsLike, Weighting, stated_weighting
 from crcen.scale import mixed_table
-from crcen.scale.committee import (
-    TRIAL_VISITS,
-    BinnedRows,
-    GrownTrees,
-    StackingRows,
-    TreePlan,
-    grow_trees,
-    plan_trees,
-    stack_members,
-)
+from crcen.scale.committee import BinnedRows, GrownTrees, StackingRows, TreePlan, grow_trees, plan_trees, stack_members
 from crcen.scale.memory import MemoryBound
 from crcen.scale.mixed_table import EncodedRows, FingerprintOfAll, FrameSample, HeldOutRows, LearnedColumns, TableSurvey
 from crcen.scale.sources import OPEN_BYTES, ArrowSource, check_counts, lock_storage, rows_together
@@ -288,12 +279,12 @@ def fit_files(
                     grown = _grown_trees(plan, source, judged, storage, verbose)
                 of_clusters = None if clusters is None else as_text(stacking[clusters])
                 by_cell = [(labels[cell], n) for cell, n in held_out.n_training.items()]
-                counts = [sum(n for label, n in by_cell if label == one) for one in classes]
-                rows = StackingRows(stacking_blocks, y, own, counts, grown.ensemble(plan), of_clusters, seed)
+                trained = [float(sum(n for label, n in by_cell if label == one)) for one in classes]
+                rows = StackingRows(stacking_blocks, y, own, np.array(trained), grown.ensemble(plan), of_clusters, seed)
                 bound.release()
         network = None
-        is_wanted = epochs * n_training <= TRIAL_VISITS or not parameters.keys() <= {*_WORKER_SETTINGS}
-        if rows is None or is_wanted or rows.has_use_for_network(source.blocks(n_together, seed), n_together):
+        is_stated = not parameters.keys() <= {*_WORKER_SETTINGS}
+        if rows is None or is_stated or rows.has_use_for_network(source.blocks(n_together, seed), n_together, epochs):
             checkpoint = None if storage is None else Path(storage) / "stream.checkpoint"
             where = {"checkpoint": checkpoint} if engine == "stream" else {"workers": workers, "storage": storage}
             fit = crcen.fit_stream if engine == "stream" else crcen.fit_ray  # which load torch

@@ -28,12 +28,12 @@ from crcen.models.fitted import write_ensemble
 from crcen.models.members.lightgbm_trees import TreeSetting, trees_of_text
 from crcen.models.members.member import FittedMember
 from crcen.models.members.tree_arrays import TreeEnsemble
-from crcen.scale.sources import Chunk, kept_in, row_shares
+from crcen.scale.sources import Chunk, ColumnMoments, kept_in, row_shares
 from crcen.theory.balance import class_shifts
 from crcen.theory.key_equation import on_rows, without_test
 from crcen.theory.price import Labels
 from crcen.theory.rows import Array, DataFrame, Index, LabelArray, Series
-from crcen.training.network import INPUT_LIMIT, NetworkGroup
+from crcen.training.network import NetworkGroup
 
 Codes = NDArray[np.uint8]
 Blocks = Callable[[], Iterable[tuple[DataFrame, Array]]]
@@ -136,9 +136,10 @@ def _codes(X: Array, limits: Sequence[Array]) -> Codes:
 
 def _limits(column: Array) -> Array:
     """Halfway between the values of a column, or quantiles where there are many values."""
-    values = np.unique(column)
+    ordered = np.sort(column)
+    values = ordered[np.append(True, ordered[1:] > ordered[:-1])]
     if len(values) > _MOST_BINS:
-        values = np.unique(np.quantile(column, np.linspace(0, 1, _MOST_BINS), method="lower"))
+        values = np.unique(ordered[(np.linspace(0, 1, _MOST_BINS) * (len(ordered) - 1)).astype(np.int64)])
     return np.asarray(0.5 * values[:-1] + 0.5 * values[1:])
 
 
@@ -309,35 +310,27 @@ def _scores(models: list[str], codes: Codes) -> Array:
 
 STACKING_ROWS = "held-out rows that the members were combined on"
 # Rows that a trial network is trained on, counted in every pass, and rows that they are drawn from.
-TRIAL_VISITS, _TRIAL_ROWS, _TRIAL_BATCH, _TRIAL_RATE = 2**17, 2**18, 256, 0.005
+_TRIAL_VISITS, _TRIAL_ROWS, _TRIAL_BATCH, _TRIAL_RATE = 2**17, 2**18, 256, 0.005
 
 
 class StackingRows:
-    """Held-out rows that weigh network and trees, from blocks of frames and encoded rows; clusters are in one fold.
+    """Held-out rows that weigh network and trees, from blocks of frames and encoded rows.
 
-    ``counts`` are the training rows of each class.
+    ``counts`` are the training rows of each class. Rows of one cluster (``who``, or None) are in one fold.
     """
 
     def __init__(
-        self,
-        blocks: Blocks,
-        y: LabelArray,
-        labels: Labels,
-        counts: Sequence[float],
-        trees: TreeEnsemble,
-        clusters: Series = None,
-        seed: int = 0,
+        self, blocks: Blocks, y: LabelArray, labels: Labels, counts: Array, trees: TreeEnsemble, who: Series, seed: int
     ) -> None:
         self.trees = trees if labels.positive is None else trees.column(1)
         found = np.concatenate([self.trees.logits(X) for _, X in blocks()])
         self._of_trees = found if labels.positive is None else labels.columns(found[:, 0])
-        self._blocks, self.labels, self.target, self._seed = blocks, labels, labels.encode(y), seed
-        cluster = np.arange(len(y)) if clusters is None else pd.factorize(clusters, use_na_sentinel=False)[0]
+        self._blocks, self.labels, self.target, self.counts, self.seed = blocks, labels, labels.encode(y), counts, seed
+        cluster = np.arange(len(y)) if who is None else pd.factorize(who, use_na_sentinel=False)[0]
         drawn = np.array_split(np.random.default_rng(seed).permutation(cluster.max() + 1), 4)
         self.folds = [np.flatnonzero(np.isin(cluster, part)) for part in drawn if len(part)]
         # The class ratio of the training rows is known better than that of the held-out ones.
-        self.counts = np.array(counts, dtype=np.float64)
-        self.sizes = (self.counts / np.bincount(self.target, minlength=len(counts)))[self.target]
+        self.sizes = (counts / np.bincount(self.target, minlength=len(counts)))[self.target]
         self.sizes /= self.sizes.mean()
 
     def logits(self, *of_networks: Callable[[Array], Array]) -> Array:
@@ -345,53 +338,40 @@ class StackingRows:
         found = [np.concatenate([one(X) for _, X in self._blocks()]) for one in of_networks]
         return np.stack([*found, self._of_trees], axis=1)
 
-    def weigh(self, logits: Array) -> tuple[committee.Stacking, float]:
-        """Weights of the members, and the shrinkage."""
-        ridge = committee.choose_ridge(logits, self.target, self.sizes, self.folds, self._seed)
-        return committee.fit_stacking(logits, self.target, self.sizes, ridge), ridge
-
-    def has_use_for_network(self, blocks: Iterable[Iterable[Chunk]], most_rows: int) -> bool:
+    def has_use_for_network(self, blocks: Iterable[Iterable[Chunk]], most_rows: int, epochs: int) -> bool:
         """Whether a network gets a weight beside the trees, by a trial on at most ``most_rows`` of the first rows.
 
-        Scikit-learn trains it: loading torch takes as long as the trial. Of frequent classes it has a part of the rows.
+        Scikit-learn trains it, since loading torch takes longer. Of frequent classes it has a part of the rows. There
+        is no trial, and the answer is yes, if it would take longer than ``epochs`` of all rows, or lacks a class.
         """
-        X, target = _trial_rows(blocks, self.labels, most_rows // len(self.counts))
-        kept = np.bincount(target, minlength=len(self.counts))
-        if not kept.all():  # a class is so rare that a trial shows nothing
+        parts, n_read, room = list[tuple[Array, Index]](), 0, np.full(len(self.counts), most_rows // len(self.counts))
+        for chunk in chain.from_iterable(blocks if epochs * self.counts.sum() > _TRIAL_VISITS else ()):
+            target = self.labels.encode(chunk.labels)
+            own = np.concatenate([np.flatnonzero(target == k)[:most] for k, most in enumerate(room)])
+            parts.append((chunk.X[own], target[own]))
+            room -= np.bincount(target[own], minlength=len(room))
+            n_read += len(target)
+            if n_read >= _TRIAL_ROWS or not room.any():
+                break
+        kept = most_rows // len(room) - room
+        if not kept.all():
             return True
-        center, scale = X.mean(axis=0), X.std(axis=0)
-        scale[scale == 0.0] = 1.0
+        X, target = (np.concatenate(part) for part in zip(*parts, strict=True))
+        encoding = ColumnMoments.of(X, np.ones(len(X))).encoding()
+        how = {"batch_size": min(_TRIAL_BATCH, len(X)), "learning_rate_init": _TRIAL_RATE, "random_state": self.seed}
+        network, rows = neural_network.MLPClassifier((64,), **how), encoding(X).astype(np.float32)
 
-        def encoded(rows: Array) -> Array:
-            return np.clip((rows - center) / scale, -INPUT_LIMIT, INPUT_LIMIT).astype(np.float32)
+        def of_network(X: Array) -> Array:
+            p = network.predict_proba(encoding(X).astype(np.float32))
+            return np.asarray(np.log(np.maximum(p, 1e-12)) + np.log(self.counts / kept), dtype=np.float64)
 
-        def of_network(rows: Array) -> Array:
-            p = network.predict_proba(encoded(rows)).astype(np.float64)
-            return np.asarray(np.log(np.maximum(p, 1e-12)) + np.log(self.counts / kept))
-
-        how = {"batch_size": min(_TRIAL_BATCH, len(X)), "learning_rate_init": _TRIAL_RATE, "random_state": self._seed}
-        network, rows = neural_network.MLPClassifier((64,), **how), encoded(X)
-        with threadpoolctl.threadpool_limits(1):  # the result must not depend on the number of threads
-            for _ in range(-(-TRIAL_VISITS // len(X))):
+        with threadpoolctl.threadpool_limits(1):  # the answer must not depend on the number of threads
+            for _ in range(-(-_TRIAL_VISITS // len(X))):
                 network.partial_fit(rows, target, classes=np.arange(len(kept)))
                 found = committee.fit_stacking(self.logits(of_network), self.target, self.sizes, committee.RIDGES[0])
                 if found.weights[0] > 0.0:
                     return True
         return False
-
-
-def _trial_rows(blocks: Iterable[Iterable[Chunk]], labels: Labels, most_of_class: int) -> tuple[Array, Index]:
-    """Rows and class numbers of the first blocks, at most so many of each class."""
-    parts, n_read, room = [], 0, np.full(labels.n_classes, most_of_class)
-    for chunk in chain.from_iterable(blocks):
-        target = labels.encode(chunk.labels)
-        own = np.concatenate([np.flatnonzero(target == k)[: room[k]] for k in range(len(room))])
-        parts.append((chunk.X[own].astype(np.float32), target[own]))
-        room -= np.bincount(target[own], minlength=len(room))
-        n_read += len(target)
-        if n_read >= _TRIAL_ROWS or not room.any():
-            break
-    return np.concatenate([X for X, _ in parts]), np.concatenate([target for _, target in parts])
 
 
 def stack_members(
@@ -403,7 +383,8 @@ def stack_members(
     has_positive = labels.positive is not None
     price, plain = (labels.resolve(one, rows.counts) for one in (made.weighting, None))
     logits = rows.logits() if network is None else rows.logits(lambda X: network.ensemble_.logits(X)[0])
-    stacking, ridge = rows.weigh(logits)
+    ridge = committee.choose_ridge(logits, target, sizes, rows.folds, rows.seed)
+    stacking = committee.fit_stacking(logits, target, sizes, ridge)
     crossed = committee.cross_fitted_logits(logits, target, sizes, rows.folds, ridge)
     members: list[NetworkGroup | TreeEnsemble] = [rows.trees]
     settings = {"trees": f"{grown.n_best} trees of {SETTING}"}

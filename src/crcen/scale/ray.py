@@ -30,18 +30,9 @@ from crcen._support.progress import progress_bar
 from crcen.exceptions import CrcenError, DeviceMissing, InvalidParameter, TrainingFailed
 from crcen.models.classifier import CRCENClassifier
 from crcen.models.fitting import base_seed
-from crcen.scale import stream
+from crcen.scale import sources, stream
 from crcen.scale.committee import BinnedRows, Codes, GrownTrees, TreePlan, grow_trees
-from crcen.scale.sources import (
-    ArrowSource,
-    Chunk,
-    RayShard,
-    Source,
-    StreamStatistics,
-    lock_storage,
-    reading_order,
-    survey_part,
-)
+from crcen.scale.sources import ArrowSource, Chunk, RayShard, Source, StreamStatistics, reading_order, survey_part
 from crcen.scale.stream import Progress, StreamPlan, StreamRun
 from crcen.theory.price import Labels
 from crcen.theory.rows import ArrowTable, LabelArray
@@ -130,7 +121,7 @@ def fit_ray(
     with (
         connected(workers * cpus_per_worker) as ray,
         storage_of(storage) as place,
-        lock_storage(place, f"crcen-{name[:16]}.fit"),
+        sources.lock_storage(place, f"crcen-{name[:16]}.fit"),
     ):
         check_room(ray, workers, cpus_per_worker, use_gpu=use_gpu)
         n_machines = sum(node["Alive"] for node in ray.nodes())
@@ -142,7 +133,7 @@ def fit_ray(
         statistics = _survey(ray, files, model, seed)
         stream.settle_penalty(model, parameters, statistics)
         plan = stream.make_plan(model, statistics, seed)
-        at_once = buffer_rows or stream.rows_together(plan.encoding.size)
+        at_once = buffer_rows or sources.rows_together(plan.encoding.size)
         fingerprint = stream.fingerprint_of(model, name, statistics.digest())
         about = (at_once, checkpoint_rows, fingerprint, statistics.is_weighted, float(worker_timeout))
         told, name = Assignment(model, plan, files, *about), f"crcen-{name[:16]}"

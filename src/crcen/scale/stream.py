@@ -30,17 +30,7 @@ from crcen.models.fitted import Course, write_fit
 from crcen.models.fitting import base_seed, member_seed
 from crcen.models.options import Calibration
 from crcen.scale import sources
-from crcen.scale.sources import (
-    BatchSource,
-    Chunk,
-    RowBlocks,
-    Source,
-    StreamStatistics,
-    check_counts,
-    kept_in,
-    lock_storage,
-    rows_together,
-)
+from crcen.scale.sources import BatchSource, Chunk, RowBlocks, Source, StreamStatistics, kept_in
 from crcen.theory.balance import BalanceRows, solve_balance
 from crcen.theory.key_equation import KeySums, key_sums, on_rows
 from crcen.theory.price import Labels, Price, WeightingLike, softmax
@@ -141,7 +131,7 @@ def fit_stream(
     model = streamed_model(weighting, epochs, parameters, checkpoint_rows=checkpoint_rows, buffer_rows=buffer_rows)
     rows = sources.open_source(source, target, sample_weight, features, skip_bad_files=skip_bad_files)
     path, device = None if checkpoint is None else Path(checkpoint), find_device(model.device)
-    lock = nullcontext() if path is None else lock_storage(path.parent, path.name, "checkpoint")
+    lock = nullcontext() if path is None else sources.lock_storage(path.parent, path.name, "checkpoint")
     if path is not None:
         check_writable(path)
     with lock, progress_bar("fit_stream", visible=bool(model.verbose)) as show:
@@ -151,7 +141,7 @@ def fit_stream(
         statistics = sources.survey_source(rows, validation_share(model), seed)
         settle_penalty(model, parameters, statistics)
         plan = make_plan(model, statistics, seed)
-        buffer_rows = buffer_rows or rows_together(plan.encoding.size)
+        buffer_rows = buffer_rows or sources.rows_together(plan.encoding.size)
         progress = Progress(fingerprint_of(model, rows.fingerprint, buffer_rows, statistics.digest()), seed)
         if saved is not None:
             if (saved.fingerprint, saved.seed) != (progress.fingerprint, seed):
@@ -186,7 +176,7 @@ def streamed_model(weighting: object, epochs: int, parameters: Parameters, **cou
     ):
         if value not in allowed:
             raise InvalidParameter(f"{name} must be {allowed[0]!r} here, got {value!r}: {instead}.", parameter=name)
-    check_counts(**counts)
+    sources.check_counts(**counts)
     return model
 
 
