@@ -82,15 +82,13 @@ class FilesFit(FittedTable):
         model, network = self.model, self.network
         equation = "Key equations" if model.weighting_.positive is None else "Key equation"
         n_rows = f"{model.weighting_.counts.sum():,.0f} training rows, {plural(self.n_held_out, 'row')} held out"
-        trained = f"Trained   by {self.engine} in {self.seconds:.0f} s"
-        if network is not None:
-            trained += f"; {plural(int(network.n_iter_), 'epoch')}, last loss {network.loss_curve_[-1]:.5f}"
+        loss = "" if network is None else f"; {plural(network.n_iter_, 'epoch')}, loss {network.loss_curve_[-1]:.5f}"
         lines = [
             f"{self.data}: {n_rows}; {self._class_counts()}",
             *([_NO_EVIDENCE] if self.evidence is None else ["", str(self.evidence), ""]),
             *self._column_lines(),
             *self._price_lines(),
-            trained,
+            f"Trained   by {self.engine} in {self.seconds:.0f} s{loss}",
             *(
                 f"  {one.name:<10} weight {one.weight:.2f}, log loss {one.log_loss:.4g}: {'; '.join(one.settings)}"
                 for one in getattr(model.estimator_, "leaderboard_", ())[:-1]

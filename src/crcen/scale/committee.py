@@ -127,8 +127,7 @@ def _bin_bytes(plan: TreePlan) -> float:
 def _codes(X: Array, limits: Sequence[Array]) -> Codes:
     found = np.empty(X.shape, dtype=np.uint8)
     is_binary = np.array([len(upper) == 1 for upper in limits])
-    if is_binary.any():  # of categories, most columns
-        found[:, is_binary] = X[:, is_binary] > np.concatenate([upper for upper in limits if len(upper) == 1])
+    found[:, is_binary] = X[:, is_binary] > np.array([upper[0] for upper in limits if len(upper) == 1])
     for j in np.flatnonzero(~is_binary).tolist():
         found[:, j] = np.searchsorted(limits[j], X[:, j])
     return found
@@ -333,10 +332,10 @@ class StackingRows:
         self.sizes = (counts / np.bincount(self.target, minlength=len(counts)))[self.target]
         self.sizes /= self.sizes.mean()
 
-    def logits(self, *of_networks: Callable[[Array], Array]) -> Array:
-        """Natural logits of networks and, last, of the trees, (n, members, K)."""
-        found = [np.concatenate([one(X) for _, X in self._blocks()]) for one in of_networks]
-        return np.stack([*found, self._of_trees], axis=1)
+    def logits(self, network: CRCENClassifier | None) -> Array:
+        """Natural logits of the network, if there is one, and of the trees, (n, members, K)."""
+        found = [] if network is None else [[network.ensemble_.logits(X)[0] for _, X in self._blocks()]]
+        return np.stack([*map(np.concatenate, found), self._of_trees], axis=1)
 
     def has_use_for_network(self, blocks: Iterable[Iterable[Chunk]], most_rows: int, epochs: int) -> bool:
         """Whether a network gets a weight beside the trees, by a trial on at most ``most_rows`` of the first rows.
@@ -360,16 +359,14 @@ class StackingRows:
         encoding = ColumnMoments.of(X, np.ones(len(X))).encoding()
         how = {"batch_size": min(_TRIAL_BATCH, len(X)), "learning_rate_init": _TRIAL_RATE, "random_state": self.seed}
         network, rows = neural_network.MLPClassifier((64,), **how), encoding(X).astype(np.float32)
-
-        def of_network(X: Array) -> Array:
-            p = network.predict_proba(encoding(X).astype(np.float32))
-            return np.asarray(np.log(np.maximum(p, 1e-12)) + np.log(self.counts / kept), dtype=np.float64)
-
+        judged = [encoding(X).astype(np.float32) for _, X in self._blocks()]
         with threadpoolctl.threadpool_limits(1):  # the answer must not depend on the number of threads
             for _ in range(-(-_TRIAL_VISITS // len(X))):
                 network.partial_fit(rows, target, classes=np.arange(len(kept)))
-                found = committee.fit_stacking(self.logits(of_network), self.target, self.sizes, committee.RIDGES[0])
-                if found.weights[0] > 0.0:
+                p = np.concatenate([network.predict_proba(X) for X in judged]).astype(np.float64)
+                of_network = np.log(np.maximum(p, 1e-12)) + np.log(self.counts / kept)
+                logits = np.stack([of_network, self._of_trees], axis=1)
+                if committee.fit_stacking(logits, self.target, self.sizes, committee.RIDGES[0]).weights[0] > 0.0:
                     return True
         return False
 
@@ -382,7 +379,7 @@ def stack_members(
     labels, target, sizes = rows.labels, rows.target, rows.sizes
     has_positive = labels.positive is not None
     price, plain = (labels.resolve(one, rows.counts) for one in (made.weighting, None))
-    logits = rows.logits() if network is None else rows.logits(lambda X: network.ensemble_.logits(X)[0])
+    logits = rows.logits(network)
     ridge = committee.choose_ridge(logits, target, sizes, rows.folds, rows.seed)
     stacking = committee.fit_stacking(logits, target, sizes, ridge)
     crossed = committee.cross_fitted_logits(logits, target, sizes, rows.folds, ridge)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from math import ceil, inf
 
+from crcen._support.files import free_memory
 from crcen._support.lazy import pa
-from crcen._support.machine import free_memory
 from crcen.exceptions import InvalidParameter
 
 _LIBRARIES = 120_000_000  # code of LightGBM and readers, and their buffers, loaded by the steps that need them; a spare
@@ -16,9 +16,9 @@ _TORCH = 200_000_000  # of it, loaded if a network is trained
 _SMALLEST_ROOM = 50_000_000
 _KEPT = 1.25  # without a bound, allocators keep freed memory, how much differs from run to run
 _UNKNOWN_BASE = 400_000_000
-# Arguments of glibc's mallopt. By default it keeps freed arrays of up to 32 MB for itself. Arrays that go back to the
-# system at once take several times as long to make, so smaller ones are kept until `MemoryBound.release`.
-_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX, _LARGE_ARRAY, _KEPT_TOP = -1, -3, -8, 2**22, 2**24
+# Arguments of glibc's mallopt: bytes that it keeps at the end, size of arrays that go back to the system when they are
+# freed (these take several times as long to make; by default up to 32 MB), and number of arenas.
+_MALLOC = {-1: 2**24, -3: 2**22, -8: 2}
 # Parts that are in memory together.
 _STEPS = (
     ("frame", "sample", "read"),
@@ -52,7 +52,10 @@ class MemoryBound:
     def __init__(self, n_bytes: int | None = None) -> None:
         self._stated = n_bytes
         if n_bytes is not None:
-            _return_freed_memory()
+            pa.set_memory_pool(pa.system_memory_pool())
+            with suppress(OSError, AttributeError, TypeError):  # another C library than glibc
+                for name, value in _MALLOC.items():
+                    ctypes.CDLL(None).mallopt(name, value)
         self._base = _resident_bytes() + _LIBRARIES + (0 if "torch" in sys.modules else _TORCH)
         self._room = 2**62 if n_bytes is None else n_bytes - self._base
         self.expected: dict[str, float] = {}
@@ -97,12 +100,3 @@ def _resident_bytes() -> int:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, AttributeError):
         return _UNKNOWN_BASE
-
-
-def _return_freed_memory() -> None:
-    """Return large arrays to the system when they are freed, and those of Arrow."""
-    with suppress(OSError, AttributeError, TypeError):  # another C library than glibc
-        libc = ctypes.CDLL(None)
-        for name, value in ((_MMAP_THRESHOLD, _LARGE_ARRAY), (_TRIM_THRESHOLD, _KEPT_TOP), (_ARENA_MAX, 2)):
-            libc.mallopt(name, value)
-    pa.set_memory_pool(pa.system_memory_pool())

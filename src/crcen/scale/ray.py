@@ -426,8 +426,6 @@ def grow_in_worker(
         watch.end()
 
 
-# -- the cluster -------------------------------------------------------------------------------------------------------
-
 # A local cluster counts at least so many CPUs beside those of its workers, however few cores there are.
 _SPARE_CPUS = 2
 

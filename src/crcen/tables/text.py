@@ -263,9 +263,6 @@ def _with_points(cells: ArrowArray, is_grouped: bool) -> ArrowArray:
     return pc.replace_substring_regex(cells, r"^\s*([+-]?\d+),(\d+)\s*$", r"\1.\2")
 
 
-# -- detection ---------------------------------------------------------------------------------------------------------
-
-
 def _first_lines(file: BinaryIO, name: str) -> tuple[bytes, bool]:
     """At least `_SAMPLE_BYTES` and the header line, however long it is, and two more; and whether that is all."""
     start, n_line_ends = bytearray(), 0

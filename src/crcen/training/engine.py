@@ -21,7 +21,7 @@ from joblib import cpu_count
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from crcen._support import machine
+from crcen._support import files
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.balance import class_shifts, solve_shift
 from crcen.theory.checks import check_row_weights
@@ -235,7 +235,7 @@ def _train_or_split(
 
 def free_memory(device: torch.device) -> int:
     """Free bytes on a device."""
-    return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else machine.free_memory()
+    return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else files.free_memory()
 
 
 def plan(jobs: Sequence[TrainingJob], n_rows: int, n_inputs: Inputs, memory_bytes: int) -> list[Groups]:
