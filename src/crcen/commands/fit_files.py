@@ -281,8 +281,8 @@ def fit_files(
                 rows = StackingRows(stacking_blocks, y, own, np.array(trained), grown.ensemble(plan), of_clusters, seed)
                 bound.release()
         network = None
-        is_stated = not parameters.keys() <= {*_WORKER_SETTINGS}
-        if rows is None or is_stated or rows.has_use_for_network(source.blocks(n_together, seed), n_together, epochs):
+        is_stated, some = not parameters.keys() <= {*_WORKER_SETTINGS}, source.blocks(n_together, seed)
+        if rows is None or is_stated or rows.has_use_for_network(some, n_together // 2, epochs):
             checkpoint = None if storage is None else Path(storage) / "stream.checkpoint"
             where = {"checkpoint": checkpoint} if engine == "stream" else {"workers": workers, "storage": storage}
             fit = crcen.fit_stream if engine == "stream" else crcen.fit_ray  # which load torch

@@ -309,7 +309,7 @@ def _scores(models: list[str], codes: Codes) -> Array:
 
 STACKING_ROWS = "held-out rows that the members were combined on"
 # Rows that a trial network is trained on, counted in every pass, and rows that they are drawn from.
-_TRIAL_VISITS, _TRIAL_ROWS, _TRIAL_BATCH, _TRIAL_RATE = 2**17, 2**18, 256, 0.005
+_TRIAL_VISITS, _TRIAL_ROWS, _TRIAL_BATCH, _TRIAL_RATE = 2**16, 2**18, 256, 0.005
 
 
 class StackingRows:
