@@ -74,7 +74,7 @@ def values(request, tmp_path_factory):
         buffer_rows=99, skip_bad_files=True, n=9, n_features=2, imbalance_ratio=9, n_pos=5, n_neg=9, seed=1,
         family="tree", rows_per_file=5, data_home=tmp, name="abalone", folder=tmp, parameter="x", bias="bias",
         distributed=False, sampler=np.ones(N), ignore_index=-1, margin=0.4, hardest=2, gamma=1.0, max_margin=0.4,
-        scale=2.0, tau=0.5, margins=(0.1, 0.1, 0.2), beta=0.9, should_continue=lambda ensemble: True,
+        scale=2.0, tau=0.5, margins=(0.1, 0.1, 0.2), beta=0.9,
     )  # fmt: skip
     files = {"source": tmp / "rows.parquet", "sample_weight": "w"}
     trained = {"loss": crcen.torch.ClassWeightedLoss(weights), "optimizer": torch.optim.SGD(module.parameters())}

@@ -132,10 +132,6 @@ def _starve():
 FATES = {"killed": _kill, "refused memory": _refuse_memory, "starved": _starve}
 
 
-def is_first(ensemble):  # an answer that differs between workers
-    return os.environ["RANK"] == "0"
-
-
 def log_loss(model, X, y):
     """Mean log loss of a model's natural probabilities."""
     p = model.predict_proba(frame(X))[np.arange(len(y)), np.searchsorted(model.classes_, np.where(y, "event", "none"))]

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
-from types import SimpleNamespace
 from unittest import mock
 
 import lightgbm
@@ -334,8 +333,8 @@ def test_options_reach_ray(fit_command, folder, monkeypatch):
         asked.update(source=source.n_files, workers=workers, storage=storage)
         return crcen.fit_stream(source, target, weighting, **settings)
 
-    monkeypatch.setattr(large_files, "connected", nullcontext)
-    monkeypatch.setattr(large_files, "fit_ray", fit_ray)
+    monkeypatch.setattr("crcen.scale.ray.connected", nullcontext)
+    monkeypatch.setattr(crcen, "fit_ray", fit_ray)
     options = "--engine ray --workers 4 --storage /shared/runs --positive 0 --epochs 1 --json"
     said = json.loads(fit_command(f"{folder}/*.parquet", "y", *options.split())[0])
     assert asked == {"source": 4, "workers": 4, "storage": "/shared/runs"}
@@ -495,13 +494,13 @@ def test_every_row_has_one_use_and_clusters_and_copies_stay_together(tmp_path, m
     who = {} if clusters is None else {clusters: np.arange(1700) % 300}
     frame = pd.concat([frame, frame[:200]], ignore_index=True).assign(**who)
     frame.to_parquet(tmp_path / "rows.parquet", row_group_size=100)
-    seen = {}
+    seen, fit_network = {}, crcen.fit_stream
 
     def fit_stream(source, target, weighting, **settings):
         seen["train"] = np.concatenate([chunk.X[:, 0] for block in source.blocks(300, 1) for chunk in block])
-        return crcen.fit_stream(source, target, weighting, **settings)
+        return fit_network(source, target, weighting, **settings)
 
-    monkeypatch.setattr(large_files, "fit_stream", fit_stream)
+    monkeypatch.setattr(crcen, "fit_stream", fit_stream)
     monkeypatch.setattr(large_files, "HeldOutRows", lambda *given: seen.setdefault("held out", HeldOutRows(*given)))
     fit = crcen.fit_files(tmp_path, target="y", clusters=clusters, hold_out=0.4, epochs=1, hidden=(2,))
     held_out = seen["held out"]
@@ -523,10 +522,13 @@ def test_every_row_has_one_use_and_clusters_and_copies_stay_together(tmp_path, m
         assert together.high - together.low > 1.01 * (alone.high - alone.low)  # rows of a cluster are alike in part
 
 
-def test_the_network_ends_after_its_first_epoch_if_the_trees_leave_it_no_weight(monkeypatch):
-    monkeypatch.setattr(StackingRows, "should_continue", lambda rows, network: False)
-    fit = crcen.fit_files(interaction_rows(), target="y", epochs=3, hidden=(2,))
-    assert (fit.network.n_iter_, "the network ended after its first epoch" in " ".join(fit.notes)) == (1, True)
+def test_a_network_is_left_out_if_a_trial_gets_no_weight_unless_its_settings_are_stated(monkeypatch):
+    monkeypatch.setattr(StackingRows, "has_use_for_network", lambda rows, blocks, most_rows, epochs: False)
+    fit = crcen.fit_files(interaction_rows(), target="y", epochs=3)
+    assert ([one["name"] for one in fit.to_dict()["members"]], fit.network) == (["trees", "committee"], None)
+    assert "there is no network, since a trial" in str(fit)
+    assert fit.model.weighting_.counts.sum() == 4000 - fit.n_held_out
+    assert crcen.fit_files(interaction_rows(), target="y", epochs=1, hidden=(2,)).network.n_iter_ == 1
 
 
 def test_a_command_reports_evidence_first_and_networks_alone_remain(fit_command, tmp_path):
@@ -614,14 +616,13 @@ def test_trees_are_those_of_lightgbm_in_values_of_the_columns(tmp_path, n_classe
     grown = grow_trees(plan, binned, held_out, GrownTrees())
     assert grow_trees(replace(plan, threads=2), binned, held_out, GrownTrees()).losses == pytest.approx(grown.losses)
     who = pd.Series(np.arange(1200) % 50).mask(lambda one: one == 7)
-    rows = StackingRows(lambda: [(None, X[2800:])], y[2800:], plan.labels, grown.ensemble(plan), who)
+    rows = StackingRows(
+        lambda: [(None, X[2800:])], y[2800:], plan.labels, np.bincount(y[:2800]), grown.ensemble(plan), who, 0
+    )
     assert sorted(np.concatenate(rows.folds)) == list(range(1200))
     assert not set.intersection(*(set(who[fold].fillna(-1)) for fold in rows.folds[:2]))
-    counts = SimpleNamespace(counts=np.bincount(y[:2800]))
-    for sign in (-1.0, 1.0):  # a network that knows the labels, and one that knows the opposite
-        found = sign * np.eye(n_classes)[y[2800:]] + np.random.default_rng(0).normal(size=(1200, n_classes))
-        network = SimpleNamespace(weighting=counts, logits=lambda X, found=found: [found])
-        assert rows.should_continue(network) == (sign > 0)
+    for shown, is_useful in ((y, True), ((y + 1) % n_classes, False), (0 * y, True)):  # a class is too rare for a trial
+        assert rows.has_use_for_network([[Chunk(X[:2800], shown[:2800], np.ones(2800), "rows")]], 3000, 50) == is_useful
     model = lightgbm.Booster(model_str=grown.models[0])
     raw = model.predict(plan.codes(X).astype(float), raw_score=True, num_iteration=grown.n_best)
     found = grown.ensemble(plan).logits(X)

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import ray_striking
 import sklearn.metrics
 from ray_striking import KilledTrees, checkpoints, events_of, frame, log_loss, loopback_only, one_worker, write_files
 from scipy.special import softmax
@@ -94,7 +93,7 @@ def test_three_classes_are_fitted_by_two_workers_of_which_one_runs_out_of_memory
     weights, files, storage = {"none": 1, "event": 5, "high": 2}, sorted(tmp_path.glob("*.parquet")), tmp_path / "kept"
     # A busy machine may let a worker wait longer than the timeout: it is then started again once more.
     kept = grouped(checkpoint_rows=1000, storage=storage, worker_timeout=40, max_failures=10)
-    kept |= {"cpus_per_worker": 1, "features": [*events.feature_names], "should_continue": ray_striking.is_first}
+    kept |= {"cpus_per_worker": 1, "features": [*events.feature_names]}
     with one_worker(storage, "starved") as starved:
         model = crcen.fit_ray(files, "kind", weights, workers=2, **settings, **kept)
     assert starved.exists()

@@ -24,7 +24,8 @@ from crcen import Alpha, CRCENClassifier, Lam, Schedule, balance_shift, fit_stre
 from crcen._support.files import exclusive_lock
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter, TrainingFailed
 from crcen.scale import stream
-from crcen.scale.stream import LogitFile, rows_together, settle_penalty, solve_file, streamed_model, sums_of_file
+from crcen.scale.sources import rows_together
+from crcen.scale.stream import LogitFile, settle_penalty, solve_file, streamed_model, sums_of_file
 from crcen.theory.balance import class_shifts
 from crcen.theory.price import Price, softmax
 from crcen.training.network import standardization
@@ -137,15 +138,6 @@ def test_fit_resumed_from_a_checkpoint_equals_an_uninterrupted_one(folder, tmp_p
         assert_equal_models(resumed, fit(folder, **settings))
     assert_equal_models(fit(folder, checkpoint=path, checkpoint_rows=130, **settings), resumed)  # all was done
     assert [p.name for p in path.parent.iterdir()] == ["fit.ckpt"]
-
-
-def test_training_ends_after_the_first_epoch_if_told_so_also_after_an_interruption(folder, tmp_path):
-    how = {"checkpoint": tmp_path / "fit.ckpt", "checkpoint_rows": 10**6, "should_continue": lambda ensemble: False}
-    with at_checkpoint(1, interrupt), pytest.raises(KeyboardInterrupt):
-        fit(folder, **how)  # at the end of the first epoch
-    ended = fit(folder, **how)
-    assert (ended.n_iter_, ended.status_) == (1, "early_stopped")
-    assert_equal_models(fit(folder, should_continue=lambda ensemble: ensemble.labels.positive != 1), ended)
 
 
 KILLED = """

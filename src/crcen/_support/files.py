@@ -215,3 +215,16 @@ def _copy_to_device(temporary: str, place: Path) -> None:
     target = place if number is None else number
     with open(temporary, "rb") as content, open(target, "wb", closefd=number is None) as out:
         shutil.copyfileobj(content, out)
+
+
+def free_memory() -> int:
+    """Free bytes; in a container at most its limit."""
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+        with suppress(OSError, ValueError):  # no file, or "max"
+            free = min(free, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+        return free
+    with suppress(AttributeError, ValueError, OSError):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    return 2**31

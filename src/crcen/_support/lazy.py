@@ -88,4 +88,4 @@ lightgbm: Any = LazyModule("lightgbm")  # of which a class is derived
 linalg, optimize, sparse = map(LazyModule, ("scipy.linalg", "scipy.optimize", "scipy.sparse"))
 special, stats, isotonic = map(LazyModule, ("scipy.special", "scipy.stats", "sklearn.isotonic"))
 metrics, model_selection = map(LazyModule, ("sklearn.metrics", "sklearn.model_selection"))
-threadpoolctl = LazyModule("threadpoolctl")
+neural_network, threadpoolctl = map(LazyModule, ("sklearn.neural_network", "threadpoolctl"))

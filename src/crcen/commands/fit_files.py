@@ -19,7 +19,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from crcen import CRCENClassifier, ReadOptions, TableClassifier, fit_ray, save
+import crcen
+from crcen import CommitteeClassifier, CRCENClassifier, ReadOptions, TableClassifier, save
 from crcen._support.files import check_writable
 from crcen._support.progress import progress_bar
 from crcen._support.text import attributes, listed, plural
@@ -33,9 +34,7 @@ from crcen.scale import mixed_table
 from crcen.scale.committee import BinnedRows, GrownTrees, StackingRows, TreePlan, grow_trees, plan_trees, stack_members
 from crcen.scale.memory import MemoryBound
 from crcen.scale.mixed_table import EncodedRows, FingerprintOfAll, FrameSample, HeldOutRows, LearnedColumns, TableSurvey
-from crcen.scale.ray import connected, grow_trees_on_ray
-from crcen.scale.sources import OPEN_BYTES, ArrowSource
-from crcen.scale.stream import check_counts, fit_stream, lock_storage, rows_together
+from crcen.scale.sources import OPEN_BYTES, ArrowSource, check_counts, lock_storage, rows_together
 from crcen.tables.cells import TableCells, as_text
 from crcen.tables.columns import BooleanColumn, DroppedColumn, NumberColumn, encode_table
 from crcen.tables.locations import masked
@@ -61,19 +60,20 @@ class FilesFit(FittedTable):
     """A model fitted to files; prints itself. ``model.estimator_`` is the committee or the network."""
 
     engine: str
-    network: CRCENClassifier  # also if it is a member of a committee
+    network: CRCENClassifier | None  # also if it is a member of a committee; None if a trial got no weight
     n_held_out: int  # rows that were not trained on
     evidence: TableEvaluation | None = None  # on held-out rows that were used for nothing else
 
     def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""
-        model, network, members = self.model, self.network, getattr(self.model.estimator_, "leaderboard_", ())
+        model, one, members = self.model, self.network, getattr(self.model.estimator_, "leaderboard_", ())
+        network = None if one is None else {"hidden": [*one.recipe_.hidden], "l2": one.l2, "epochs": one.n_iter_}
         return {
             **self._model_values(float(model.weighting_.counts.sum())),
             "members": [attributes(one, "name weight log_loss settings") for one in members],
-            "network": {"hidden": list(network.recipe_.hidden), "l2": network.l2, "epochs": network.n_iter_},
+            "network": network,
             "key_equation": attributes(model.key_equation_, "residual rows"),
-            "loss_curve": network.loss_curve_.tolist(),
+            "loss_curve": [] if one is None else one.loss_curve_.tolist(),
             "held_out": attributes(self, "rows=n_held_out evidence"),
             "engine": self.engine,
         }
@@ -82,13 +82,13 @@ class FilesFit(FittedTable):
         model, network = self.model, self.network
         equation = "Key equations" if model.weighting_.positive is None else "Key equation"
         n_rows = f"{model.weighting_.counts.sum():,.0f} training rows, {plural(self.n_held_out, 'row')} held out"
+        loss = "" if network is None else f"; {plural(network.n_iter_, 'epoch')}, loss {network.loss_curve_[-1]:.5f}"
         lines = [
             f"{self.data}: {n_rows}; {self._class_counts()}",
             *([_NO_EVIDENCE] if self.evidence is None else ["", str(self.evidence), ""]),
             *self._column_lines(),
             *self._price_lines(),
-            f"Trained   {plural(int(network.n_iter_), 'epoch')} by {self.engine} in {self.seconds:.0f} s; last loss "
-            f"{network.loss_curve_[-1]:.5f}",
+            f"Trained   by {self.engine} in {self.seconds:.0f} s{loss}",
             *(
                 f"  {one.name:<10} weight {one.weight:.2f}, log loss {one.log_loss:.4g}: {'; '.join(one.settings)}"
                 for one in getattr(model.estimator_, "leaderboard_", ())[:-1]
@@ -147,7 +147,8 @@ def fit_files(
         Bytes that this process may have in memory, libraries included; by default half of the free memory is added.
         With a small bound parts of the work use fewer rows. With Ray: bytes for the rows of the trees of all workers.
     epochs, workers : int
-        Passes of the network over the rows; with Ray, how many workers train.
+        Passes of the network over the rows; with Ray, how many workers train. Of a committee, a network is left out if
+        a trial of it on some rows gets no weight, unless ``parameters`` state how to train it.
     storage : str or Path, optional
         A folder for checkpoints, from which the same call continues, and scratch files; with Ray all machines see it.
     **parameters
@@ -171,6 +172,8 @@ def fit_files(
     check("memory", memory, is_size, "be a number of bytes above 0")
     if out is not None:
         check_writable(out, data, costs)
+    if engine == "ray":
+        from crcen.scale import ray as cluster  # loads torch
     start = time.perf_counter()
     bound = MemoryBound(memory if engine == "stream" else None)
     table = open_table(data, read)
@@ -240,11 +243,12 @@ def fit_files(
         bound.expected["open"] = n_open * (n_stored * STREAM_BYTES + 2 * group_bytes)  # stored and decoded
         bound.expected["buffer"] = 2e7 + 18 * (n_columns + 1) * n_together
         settings = {"buffer_rows": None if memory is None else max(1, n_together)} | settings
-    held_out = HeldOutRows(hold_out, hold_out / 2 if learner == "committee" else 0.0, clusters, seed, sizes["held_out"])
+    stacking_share = hold_out / 2 if learner == "committee" else 0.0
+    held_out = HeldOutRows(hold_out, stacking_share, target, clusters, seed, sizes["held_out"])
     bound.release()
     with (
         lock_storage(storage),
-        connected(workers * cpus) if engine == "ray" else nullcontext(),
+        cluster.connected(workers * cpus) if engine == "ray" else nullcontext(),
         _rows(table, learned, survey, labels, storage, verbose, hashes, held_out, bound, sizes) as source,
     ):
         bound.release()
@@ -268,22 +272,29 @@ def fit_files(
                 judged = np.concatenate([plan.codes(X) for _, X in stacking_blocks()]), plan.labels.target(y)
                 if engine == "ray":
                     how = {name: settings[name] for name in _WORKER_SETTINGS if name in settings}
-                    grown = grow_trees_on_ray(plan, source, judged, workers=workers, storage=storage, **how)
+                    grown = cluster.grow_trees_on_ray(plan, source, judged, workers=workers, storage=storage, **how)
                 else:
                     grown = _grown_trees(plan, source, judged, storage, verbose)
                 of_clusters = None if clusters is None else as_text(stacking[clusters])
-                rows = StackingRows(stacking_blocks, y, own, grown.ensemble(plan), of_clusters, seed)
-                settings["should_continue"] = rows.should_continue
+                by_cell = [(labels[cell], n) for cell, n in held_out.n_training.items()]
+                trained = [float(sum(n for label, n in by_cell if label == one)) for one in classes]
+                rows = StackingRows(stacking_blocks, y, own, np.array(trained), grown.ensemble(plan), of_clusters, seed)
                 bound.release()
-        if engine == "ray":
-            network = fit_ray(source, target, price, workers=workers, storage=storage, **settings)
-        else:
+        network = None
+        is_stated, some = not parameters.keys() <= {*_WORKER_SETTINGS}, source.blocks(n_together, seed)
+        if rows is None or is_stated or rows.has_use_for_network(some, n_together // 2, epochs):
             checkpoint = None if storage is None else Path(storage) / "stream.checkpoint"
-            network = fit_stream(source, target, price, checkpoint=checkpoint, **settings)
-        network.pos_label = positive
-        estimator: Estimator = network if rows is None else stack_members(network, rows, grown)
-        if rows is not None and network.n_iter_ == 1 < epochs:
-            notes.append("the network ended after its first epoch, since the trees left it no weight")
+            where = {"checkpoint": checkpoint} if engine == "stream" else {"workers": workers, "storage": storage}
+            fit = crcen.fit_stream if engine == "stream" else crcen.fit_ray  # which load torch
+            network = fit(source, target, price, **where, **settings)
+            network.pos_label = positive
+        else:
+            notes.append("there is no network, since a trial of one on some rows got no weight beside the trees")
+        estimator: Estimator = network
+        if rows is not None:
+            kinds = ("trees",) if network is None else ("networks", "trees")
+            made = CommitteeClassifier(price, members=kinds, pos_label=positive, random_state=random_state)
+            estimator = stack_members(made, rows, grown, network)
         bound.release()
     model = TableClassifier(estimator=clone(estimator), fingerprint=fingerprint, random_state=random_state, **named)
     if hasattr(estimator, "feature_names_in_"):

@@ -408,8 +408,6 @@ def _with_outputs(parts: Sequence[Member], labels: Labels) -> tuple[Member, ...]
     return tuple(part.column(1) if isinstance(part, TreeEnsemble | registry.ExternalMember) else part for part in parts)
 
 
-# -- weights of the members --------------------------------------------------------------------------------------------
-
 # Strengths of the shrinkage to choose from, in units of rows: about how many it takes to move away from the prior.
 RIDGES = (1.0, 5.0, 20.0, 80.0)
 # In the prior, a member whose log loss, summed over the rows, is higher by this has 1/e of the weight.
@@ -559,9 +557,6 @@ def _known(logits: Array, held_out: Sequence[Index]) -> Bools:
     known = np.zeros(len(logits), dtype=bool)
     known[np.concatenate(held_out)] = True
     return known & np.isfinite(logits).all(axis=(1, 2))
-
-
-# -- leaderboard -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

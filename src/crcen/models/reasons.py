@@ -246,8 +246,6 @@ def _logits_of(model: Estimator, has_several: bool) -> Callable[[Array], Array]:
     return logits
 
 
-# -- Shapley values ----------------------------------------------------------------------------------------------------
-
 # Target of the standard error, in log-odds, and the largest number of rounds.
 STANDARD_ERROR, MOST_ROUNDS = 0.05, 64
 # Orders, each with its reverse, before a standard error is estimated.

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen._support.files import write_atomic
-from crcen._support.lazy import lightgbm, pd
+from crcen._support.lazy import lightgbm, neural_network, pd, threadpoolctl
 from crcen.exceptions import InvalidParameter
 from crcen.models import committee
 from crcen.models.classifier import CRCENClassifier
@@ -28,11 +28,11 @@ from crcen.models.fitted import write_ensemble
 from crcen.models.members.lightgbm_trees import TreeSetting, trees_of_text
 from crcen.models.members.member import FittedMember
 from crcen.models.members.tree_arrays import TreeEnsemble
-from crcen.scale.sources import Chunk, kept_in, row_shares
+from crcen.scale.sources import Chunk, ColumnMoments, kept_in, row_shares
 from crcen.theory.balance import class_shifts
 from crcen.theory.key_equation import on_rows, without_test
 from crcen.theory.price import Labels
-from crcen.theory.rows import Array, DataFrame, LabelArray, Series
+from crcen.theory.rows import Array, DataFrame, Index, LabelArray, Series
 from crcen.training.network import NetworkGroup
 
 Codes = NDArray[np.uint8]
@@ -126,16 +126,19 @@ def _bin_bytes(plan: TreePlan) -> float:
 
 def _codes(X: Array, limits: Sequence[Array]) -> Codes:
     found = np.empty(X.shape, dtype=np.uint8)
-    for j, upper in enumerate(limits):
-        found[:, j] = np.searchsorted(upper, X[:, j])
+    is_binary = np.array([len(upper) == 1 for upper in limits])
+    found[:, is_binary] = X[:, is_binary] > np.array([upper[0] for upper in limits if len(upper) == 1])
+    for j in np.flatnonzero(~is_binary).tolist():
+        found[:, j] = np.searchsorted(limits[j], X[:, j])
     return found
 
 
 def _limits(column: Array) -> Array:
     """Halfway between the values of a column, or quantiles where there are many values."""
-    values = np.unique(column)
+    ordered = np.sort(column)
+    values = ordered[np.append(True, ordered[1:] > ordered[:-1])]
     if len(values) > _MOST_BINS:
-        values = np.unique(np.quantile(column, np.linspace(0, 1, _MOST_BINS), method="lower"))
+        values = np.unique(ordered[(np.linspace(0, 1, _MOST_BINS) * (len(ordered) - 1)).astype(np.int64)])
     return np.asarray(0.5 * values[:-1] + 0.5 * values[1:])
 
 
@@ -305,54 +308,90 @@ def _scores(models: list[str], codes: Codes) -> Array:
 
 
 STACKING_ROWS = "held-out rows that the members were combined on"
+# Rows that a trial network is trained on, counted in every pass, and rows that they are drawn from.
+_TRIAL_VISITS, _TRIAL_ROWS, _TRIAL_BATCH, _TRIAL_RATE = 2**16, 2**18, 256, 0.005
 
 
 class StackingRows:
-    """Held-out rows that weigh network and trees, from blocks of frames and encoded rows; clusters are in one fold."""
+    """Held-out rows that weigh network and trees, from blocks of frames and encoded rows.
+
+    ``counts`` are the training rows of each class. Rows of one cluster (``who``, or None) are in one fold.
+    """
 
     def __init__(
-        self, blocks: Blocks, y: LabelArray, labels: Labels, trees: TreeEnsemble, clusters: Series = None, seed: int = 0
+        self, blocks: Blocks, y: LabelArray, labels: Labels, counts: Array, trees: TreeEnsemble, who: Series, seed: int
     ) -> None:
         self.trees = trees if labels.positive is None else trees.column(1)
         found = np.concatenate([self.trees.logits(X) for _, X in blocks()])
         self._of_trees = found if labels.positive is None else labels.columns(found[:, 0])
-        self._blocks, self.target, self._seed = blocks, labels.encode(y), seed
-        cluster = np.arange(len(y)) if clusters is None else pd.factorize(clusters, use_na_sentinel=False)[0]
+        self._blocks, self.labels, self.target, self.counts, self.seed = blocks, labels, labels.encode(y), counts, seed
+        cluster = np.arange(len(y)) if who is None else pd.factorize(who, use_na_sentinel=False)[0]
         drawn = np.array_split(np.random.default_rng(seed).permutation(cluster.max() + 1), 4)
         self.folds = [np.flatnonzero(np.isin(cluster, part)) for part in drawn if len(part)]
-
-    def weigh(self, network: Ensemble, ridge: float | None = None) -> tuple[committee.Stacking, float, Array, Array]:
-        """Weights of network and trees, the shrinkage, the logits of both and the weights of rows."""
-        of_network = np.concatenate([network.logits(X)[0] for _, X in self._blocks()])
-        logits, counts = np.stack([of_network, self._of_trees], axis=1), network.weighting.counts
         # The class ratio of the training rows is known better than that of the held-out ones.
-        sizes = (counts / np.bincount(self.target, minlength=len(counts)))[self.target]
-        sizes /= sizes.mean()
-        ridge = ridge or committee.choose_ridge(logits, self.target, sizes, self.folds, self._seed)
-        return committee.fit_stacking(logits, self.target, sizes, ridge), ridge, logits, sizes
+        self.sizes = (counts / np.bincount(self.target, minlength=len(counts)))[self.target]
+        self.sizes /= self.sizes.mean()
 
-    def should_continue(self, network: Ensemble) -> bool:
-        """Whether a network has a weight after its first epoch; if not, its training ends."""
-        return bool(self.weigh(network, committee.RIDGES[0])[0].weights[0] > 0.0)
+    def logits(self, network: CRCENClassifier | None) -> Array:
+        """Natural logits of the network, if there is one, and of the trees, (n, members, K)."""
+        found = [] if network is None else [[network.ensemble_.logits(X)[0] for _, X in self._blocks()]]
+        return np.stack([*map(np.concatenate, found), self._of_trees], axis=1)
+
+    def has_use_for_network(self, blocks: Iterable[Iterable[Chunk]], most_rows: int, epochs: int) -> bool:
+        """Whether a network gets a weight beside the trees, by a trial on at most ``most_rows`` of the first rows.
+
+        Scikit-learn trains it, since loading torch takes longer. Of frequent classes it has a part of the rows. There
+        is no trial, and the answer is yes, if it would take longer than ``epochs`` of all rows, or lacks a class.
+        """
+        parts, n_read, room = list[tuple[Array, Index]](), 0, np.full(len(self.counts), most_rows // len(self.counts))
+        for chunk in chain.from_iterable(blocks if epochs * self.counts.sum() > _TRIAL_VISITS else ()):
+            target = self.labels.encode(chunk.labels)
+            own = np.concatenate([np.flatnonzero(target == k)[:most] for k, most in enumerate(room)])
+            parts.append((chunk.X[own], target[own]))
+            room -= np.bincount(target[own], minlength=len(room))
+            n_read += len(target)
+            if n_read >= _TRIAL_ROWS or not room.any():
+                break
+        kept = most_rows // len(room) - room
+        if not kept.all():
+            return True
+        X, target = (np.concatenate(part) for part in zip(*parts, strict=True))
+        encoding = ColumnMoments.of(X, np.ones(len(X))).encoding()
+        how = {"batch_size": min(_TRIAL_BATCH, len(X)), "learning_rate_init": _TRIAL_RATE, "random_state": self.seed}
+        network, rows = neural_network.MLPClassifier((64,), **how), encoding(X).astype(np.float32)
+        judged = [encoding(X).astype(np.float32) for _, X in self._blocks()]
+        with threadpoolctl.threadpool_limits(1):  # the answer must not depend on the number of threads
+            for _ in range(-(-_TRIAL_VISITS // len(X))):
+                network.partial_fit(rows, target, classes=np.arange(len(kept)))
+                p = np.concatenate([network.predict_proba(X) for X in judged]).astype(np.float64)
+                of_network = np.log(np.maximum(p, 1e-12)) + np.log(self.counts / kept)
+                logits = np.stack([of_network, self._of_trees], axis=1)
+                if committee.fit_stacking(logits, self.target, self.sizes, committee.RIDGES[0]).weights[0] > 0.0:
+                    return True
+        return False
 
 
-def stack_members(network: CRCENClassifier, rows: StackingRows, grown: GrownTrees) -> committee.CommitteeClassifier:
-    """Combine a streamed network and trees by weights from encoded rows that neither was trained on."""
+def stack_members(
+    made: committee.CommitteeClassifier, rows: StackingRows, grown: GrownTrees, network: CRCENClassifier | None
+) -> committee.CommitteeClassifier:
+    """Combine trees, and a streamed network if there is one, by weights from rows that neither was trained on."""
     start = time.perf_counter()
-    fitted, target = network.ensemble_, rows.target
-    labels, price = fitted.labels, fitted.weighting
+    labels, target, sizes = rows.labels, rows.target, rows.sizes
     has_positive = labels.positive is not None
-    stacking, ridge, logits, sizes = rows.weigh(fitted)
+    price, plain = (labels.resolve(one, rows.counts) for one in (made.weighting, None))
+    logits = rows.logits(network)
+    ridge = committee.choose_ridge(logits, target, sizes, rows.folds, rows.seed)
+    stacking = committee.fit_stacking(logits, target, sizes, ridge)
     crossed = committee.cross_fitted_logits(logits, target, sizes, rows.folds, ridge)
-    (group,) = fitted.members
-    assert isinstance(group, NetworkGroup)
-    natural = fitted.shift - price.log_weights
-    members = (group.shifted(labels.margin(natural) if has_positive else natural), rows.trees)
-    kept = [i for i in range(2) if stacking.weights[i] > 0.0] or [0, 1]
-    made = committee.CommitteeClassifier(
-        network.weighting, members=("networks", "trees"), pos_label=network.pos_label, random_state=network.random_state
-    )
-    plain = labels.resolve(None, price.counts)
+    members: list[NetworkGroup | TreeEnsemble] = [rows.trees]
+    settings = {"trees": f"{grown.n_best} trees of {SETTING}"}
+    if network is not None:
+        (group,) = network.ensemble_.members
+        assert isinstance(group, NetworkGroup)
+        natural = network.ensemble_.shift - price.log_weights
+        members.insert(0, group.shifted(labels.margin(natural) if has_positive else natural))
+        settings = {"networks": f"{len(group)} network{'s' * (len(group) > 1)}, hidden {network.hidden}", **settings}
+    kept = np.flatnonzero(stacking.weights > 0.0).tolist() or list(range(len(members)))
     ensemble = Ensemble.of(labels, plain, tuple(members[i] for i in kept), stacking.weights[kept])
     ensemble = ensemble.shifted(stacking.intercepts).at_price(price)
     weighted = stacking(logits) + price.log_weights
@@ -364,12 +403,8 @@ def stack_members(network: CRCENClassifier, rows: StackingRows, grown: GrownTree
     made.oof_shift_ = float(labels.margin(shift)) if has_positive else shift
     write_ensemble(made, ensemble, on_rows(after, STACKING_ROWS))
     made.member_weights_ = stacking.weights
-    settings = {
-        "networks": f"{len(group)} network{'s' * (len(group) > 1)}, hidden {network.hidden}",
-        "trees": f"{grown.n_best} trees of {SETTING}",
-    }
     found = [FittedMember(name, (), logits[:, i], (text,), 1) for i, (name, text) in enumerate(settings.items())]
     positive = [labels.column] if has_positive else None
     made.leaderboard_ = committee.leaderboard(found, stacking.weights, crossed, target, sizes, positive)
-    made.n_features_in_, made.notes_, made.fit_time_ = network.n_features_in_, [], time.perf_counter() - start
+    made.n_features_in_, made.notes_, made.fit_time_ = rows.trees.n_features, [], time.perf_counter() - start
     return made

@@ -2,22 +2,23 @@
 
 import ctypes
 import os
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from math import ceil, inf
 
-import torch
-
+from crcen._support.files import free_memory
 from crcen._support.lazy import pa
 from crcen.exceptions import InvalidParameter
-from crcen.training.engine import free_memory
 
 _LIBRARIES = 120_000_000  # code of LightGBM and readers, and their buffers, loaded by the steps that need them; a spare
+_TORCH = 200_000_000  # of it, loaded if a network is trained
 _SMALLEST_ROOM = 50_000_000
 _KEPT = 1.25  # without a bound, allocators keep freed memory, how much differs from run to run
 _UNKNOWN_BASE = 400_000_000
-# Arguments of glibc's mallopt. By default it keeps freed arrays of up to 32 MB for itself.
-_MMAP_THRESHOLD, _ARENA_MAX, _LARGE_ARRAY = -3, -8, 2**16
+# Arguments of glibc's mallopt: bytes that it keeps at the end, size of arrays that go back to the system when they are
+# freed (these take several times as long to make; by default up to 32 MB), and number of arenas.
+_MALLOC = {-1: 2**24, -3: 2**22, -8: 2}
 # Parts that are in memory together.
 _STEPS = (
     ("frame", "sample", "read"),
@@ -51,8 +52,11 @@ class MemoryBound:
     def __init__(self, n_bytes: int | None = None) -> None:
         self._stated = n_bytes
         if n_bytes is not None:
-            _return_freed_memory()
-        self._base = _resident_bytes() + _LIBRARIES
+            pa.set_memory_pool(pa.system_memory_pool())
+            with suppress(OSError, AttributeError, TypeError):  # another C library than glibc
+                for name, value in _MALLOC.items():
+                    ctypes.CDLL(None).mallopt(name, value)
+        self._base = _resident_bytes() + _LIBRARIES + (0 if "torch" in sys.modules else _TORCH)
         self._room = 2**62 if n_bytes is None else n_bytes - self._base
         self.expected: dict[str, float] = {}
 
@@ -70,7 +74,7 @@ class MemoryBound:
     def share(self, name: str) -> int:
         """Bytes for a part of the work that is not counted in rows."""
         if name == "trees" and self._stated is None:
-            return free_memory(torch.device("cpu")) // 2
+            return free_memory() // 2
         return int(_SHARES[name] * self._room)
 
     def release(self, _: object = None) -> None:
@@ -96,12 +100,3 @@ def _resident_bytes() -> int:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, AttributeError):
         return _UNKNOWN_BASE
-
-
-def _return_freed_memory() -> None:
-    """Return large arrays to the system when they are freed, and those of Arrow."""
-    with suppress(OSError, AttributeError, TypeError):  # another C library than glibc
-        libc = ctypes.CDLL(None)
-        libc.mallopt(_MMAP_THRESHOLD, _LARGE_ARRAY)
-        libc.mallopt(_ARENA_MAX, 2)
-    pa.set_memory_pool(pa.system_memory_pool())

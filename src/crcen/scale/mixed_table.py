@@ -18,7 +18,7 @@ from crcen.tables.cells import ColumnCells, TableCells, as_arrow, as_text
 from crcen.tables.columns import CategoryColumn, Column, DroppedColumn, NumberColumn
 from crcen.tables.fingerprint import MOST_HASHES, Fingerprint, row_hashes
 from crcen.tables.reading import Table
-from crcen.theory.rows import Array, ArrowTable, Bools, DataFrame, Index, LabelArray, RecordBatch, Series
+from crcen.theory.rows import Array, ArrowTable, Bools, DataFrame, Index, LabelArray, RecordBatch
 
 SAMPLE_ROWS = 32_768  # from which kinds, medians, date formats and words are learned
 MOST_VALUES = 4096  # different values of a column that are counted; a column of more has no counts
@@ -49,10 +49,10 @@ class ColumnFacts:
         if (is_counted or not is_number) and self.counts is not None:
             texts = cells.arrow if cells.arrow is not None else as_arrow(cells.text)
             values, numbers = texts.value_counts().flatten()
-            for value, number in zip(pc.utf8_trim_whitespace(values).to_pylist(), numbers.to_pylist(), strict=True):
-                if value:
-                    self.counts[value] = self.counts.get(value, 0) + number
-            if len(self.counts) > MOST_VALUES:
+            if len(values) <= MOST_VALUES:  # otherwise they need not be counted
+                found = zip(pc.utf8_trim_whitespace(values).to_pylist(), numbers.to_pylist(), strict=True)
+                self.counts.update({value: self.counts.get(value, 0) + number for value, number in found if value})
+            if max(len(self.counts), len(values)) > MOST_VALUES:
                 self.counts = None
         if is_number:
             self.n_missing += len(series) - self._take_numbers(cells.numbers)
@@ -135,13 +135,14 @@ class HeldOutRows:
     """Rows that are not trained on, by a hash of their encoded values or of their cluster: copies stay together.
 
     ``share`` of all rows is held out, ``stacking_share`` of all to combine members on; the others are evidence. Of each
-    kind at most ``most_rows`` are kept, as a random sample.
+    kind at most ``most_rows`` are kept, as a random sample. ``n_training`` counts the other rows by cell of the target.
     """
 
     def __init__(
-        self, share: float, stacking_share: float, clusters: str | None, seed: int, most_rows: int = 100_000
+        self, share: float, stacking_share: float, target: str, clusters: str | None, seed: int, most_rows: int = 10**5
     ) -> None:
         self.share, self.clusters, self.seed = share, clusters, seed + _HOLD_OUT_SEED
+        self._target, self.n_training = target, Counter[object]()
         self._evidence_share = share - stacking_share
         self.evidence, self.stacking = FrameSample(most_rows, self.seed), FrameSample(most_rows, self.seed + 1)
 
@@ -153,13 +154,15 @@ class HeldOutRows:
     def split(self, frame: DataFrame, X: Array, file: int, origin: str) -> Bools:
         """Take the held-out rows of a frame, with their encoded values X; return which rows are to train on."""
         if self.clusters is not None:  # a number for each cell, the same for equal texts
-            hashes = pd.util.hash_array(as_text(frame[self.clusters]).fillna("").to_numpy(dtype=object))
+            texts = as_text(frame[self.clusters]).fillna("").to_numpy(dtype=object)
+            hashes = pd.util.hash_array(texts, categorize=False)  # most are different, so that groups take longer
             X = np.asarray((hashes >> np.uint64(12)).astype(np.float64)[:, None])
         shares = row_shares(X, self.seed)
         is_evidence, is_training = shares < self._evidence_share, shares >= self.share
         for rows, kept in ((is_evidence, self.evidence), (~is_evidence & ~is_training, self.stacking)):
             if rows.any():
                 kept.add(frame[rows], np.flatnonzero(rows), file, origin)
+        self.n_training.update(frame[self._target][is_training].value_counts().to_dict())
         return is_training
 
 
@@ -253,10 +256,11 @@ def learn_columns(
     found = LearnedColumns()
     sample, is_complete = survey.sample.frame, survey.sample.is_complete
     for name in survey.columns:
-        facts = survey.facts[name]
-        cells = sample[name] if is_complete else _with_witnesses(sample[name], facts)
+        facts, cells = survey.facts[name], TableCells(sample[[name]])[name]
+        if not is_complete:
+            cells = _with_witnesses(cells, facts)
         if name in declared:
-            cells = cells.astype("category")
+            cells = ColumnCells(cells.series.astype("category"))
         is_kept = name in keep or name in categorical
         how = {"is_kept": is_kept, "is_category": name in categorical, "seed": seed}
         reason = f"numbers the rows: {facts.n_numbers} whole numbers, none twice in a sample"
@@ -278,32 +282,35 @@ def learn_columns(
     return found
 
 
-def _learnt(cells: Series, how: Mapping[str, Any]) -> Column | DroppedColumn:
+def _learnt(cells: ColumnCells, how: Mapping[str, Any]) -> Column | DroppedColumn:
     """As `learn_column`, with the words of free text from fewer rows: they take time and memory."""
-    is_text = pd.api.types.is_string_dtype(cells.dtype) or pd.api.types.is_object_dtype(cells.dtype)
-    if len(cells) <= _TEXT_ROWS or not is_text:
-        return kinds.learn_column(ColumnCells(cells), **how)
-    few = kinds.learn_column(ColumnCells(cells.iloc[:: -(-len(cells) // _TEXT_ROWS)]), **how)
+    series, dtype = cells.series, cells.series.dtype
+    is_text = pd.api.types.is_string_dtype(dtype) or pd.api.types.is_object_dtype(dtype)
+    if len(series) <= _TEXT_ROWS or not is_text or cells.plain is not None:
+        return kinds.learn_column(cells, **how)
+    few = kinds.learn_column(ColumnCells(series.iloc[:: -(-len(series) // _TEXT_ROWS)]), **how)
     is_free = not isinstance(few, DroppedColumn) and few.kind == "text"
-    return few if is_free else kinds.learn_column(ColumnCells(cells), **how)
+    return few if is_free else kinds.learn_column(cells, **how)
 
 
-def _with_witnesses(cells: Series, facts: ColumnFacts) -> Series:
+def _with_witnesses(cells: ColumnCells, facts: ColumnFacts) -> ColumnCells:
     """Cells of a sample; if all are equal, also rare values of all rows, which a sample may miss."""
-    if as_text(cells).nunique() > 1:
+    known = () if cells.plain is None else cells.plain[cells.is_there]
+    if np.ptp(known) > 0.0 if len(known) else cells.n_values > 1:
         return cells
     others: list[object] = [facts.low, facts.high] if facts.n_numbers else []
     if facts.counts:
-        is_bool = pd.api.types.is_bool_dtype(cells.dtype)
+        is_bool = pd.api.types.is_bool_dtype(cells.series.dtype)
         others = [value == "True" if is_bool else value for value in facts.counts]
-    return pd.concat([cells, pd.Series(others, name=cells.name)], ignore_index=True) if others else cells
+    more = pd.Series(others, name=cells.name)
+    return ColumnCells(pd.concat([cells.series, more], ignore_index=True)) if others else cells
 
 
-def _is_row_number(cells: Series, facts: ColumnFacts) -> bool:
+def _is_row_number(cells: ColumnCells, facts: ColumnFacts) -> bool:
     """Whether a column only numbers the rows: whole numbers in a narrow range, none twice in the sample."""
     n = facts.n_numbers
     is_narrow = n >= _FEWEST_FOR_IDS and facts.is_whole and facts.high - facts.low < 1.5 * n
-    return is_narrow and not facts.n_others and bool(cells.dropna().is_unique)
+    return is_narrow and not facts.n_others and bool(cells.series.dropna().is_unique)
 
 
 def _set_right(column: Column, facts: ColumnFacts, notes: list[str]) -> Column | DroppedColumn:
@@ -464,6 +471,7 @@ def _write(tables: Iterator[ArrowTable], folder: Path, group_rows: int) -> None:
 
     found = groups()
     for number, first in enumerate(found):
-        with pq.ParquetWriter(folder / f"rows-{number:05d}.parquet", first.schema) as file:
+        how = {"use_dictionary": False, "compression": "lz4"}  # takes half of the time, and more of the disk
+        with pq.ParquetWriter(folder / f"rows-{number:05d}.parquet", first.schema, **how) as file:
             for group in chain([first], islice(found, _FILE_GROUPS - 1)):
                 file.write_table(group, row_group_size=len(group))

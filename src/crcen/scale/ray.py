@@ -29,12 +29,11 @@ from crcen._support.extras import need
 from crcen._support.progress import progress_bar
 from crcen.exceptions import CrcenError, DeviceMissing, InvalidParameter, TrainingFailed
 from crcen.models.classifier import CRCENClassifier
-from crcen.models.ensemble import Ensemble
 from crcen.models.fitting import base_seed
-from crcen.scale import stream
+from crcen.scale import sources, stream
 from crcen.scale.committee import BinnedRows, Codes, GrownTrees, TreePlan, grow_trees
 from crcen.scale.sources import ArrowSource, Chunk, RayShard, Source, StreamStatistics, reading_order, survey_part
-from crcen.scale.stream import Progress, ShouldContinue, StreamPlan, StreamRun, lock_storage
+from crcen.scale.stream import Progress, StreamPlan, StreamRun
 from crcen.theory.price import Labels
 from crcen.theory.rows import ArrowTable, LabelArray
 from crcen.training import engine
@@ -70,7 +69,6 @@ def fit_ray(
     checkpoint_rows: int = 1_000_000,
     buffer_rows: int | None = None,
     skip_bad_files: bool = False,
-    should_continue: ShouldContinue | None = None,
     **parameters: Any,
 ) -> CRCENClassifier:
     """Fit a `CRCENClassifier` with several workers on a Ray cluster.
@@ -84,8 +82,8 @@ def fit_ray(
     ----------
     source : path, folder, pattern, list of paths, or pyarrow Dataset
         Parquet files that every machine can open.
-    target, weighting, epochs, sample_weight, features, checkpoint_rows, buffer_rows, skip_bad_files, should_continue
-        As in `crcen.fit_stream`. ``should_continue`` is pickled; the first worker calls it and tells the others.
+    target, weighting, epochs, sample_weight, features, checkpoint_rows, buffer_rows, skip_bad_files
+        As in `crcen.fit_stream`.
     workers, cpus_per_worker : int
         Workers, and CPUs of each. The cluster must have at least one CPU more, for reading.
     use_gpu : bool, default=False
@@ -123,7 +121,7 @@ def fit_ray(
     with (
         connected(workers * cpus_per_worker) as ray,
         storage_of(storage) as place,
-        lock_storage(place, f"crcen-{name[:16]}.fit"),
+        sources.lock_storage(place, f"crcen-{name[:16]}.fit"),
     ):
         check_room(ray, workers, cpus_per_worker, use_gpu=use_gpu)
         n_machines = sum(node["Alive"] for node in ray.nodes())
@@ -135,9 +133,9 @@ def fit_ray(
         statistics = _survey(ray, files, model, seed)
         stream.settle_penalty(model, parameters, statistics)
         plan = stream.make_plan(model, statistics, seed)
-        at_once = buffer_rows or stream.rows_together(plan.encoding.size)
+        at_once = buffer_rows or sources.rows_together(plan.encoding.size)
         fingerprint = stream.fingerprint_of(model, name, statistics.digest())
-        about = (at_once, checkpoint_rows, fingerprint, statistics.is_weighted, float(worker_timeout), should_continue)
+        about = (at_once, checkpoint_rows, fingerprint, statistics.is_weighted, float(worker_timeout))
         told, name = Assignment(model, plan, files, *about), f"crcen-{name[:16]}"
         with cluster_progress(ray, "fit_ray", visible=bool(model.verbose)) as show:
             configs = trainer_configs(workers, cpus_per_worker, place, name, max_failures, use_gpu)
@@ -157,7 +155,6 @@ class Assignment:
     fingerprint: str  # of data and settings: a checkpoint of another fit is rejected
     is_weighted: bool  # whether rows have sample weights
     worker_timeout: float  # seconds within which a worker must make progress
-    should_continue: ShouldContinue | None = None  # whether to train after the first epoch
 
     @property
     def reading(self) -> tuple[ArrowSource, Labels, int, int]:
@@ -283,12 +280,9 @@ def train_worker(told: Assignment, show: Callable[[float], None]) -> CRCENClassi
                 dist.all_gather_object(found, own)
         return found
 
-    def decided(ensemble: Ensemble) -> bool:  # by the first worker, for all
-        return bool(gather(rank == 0 and told.should_continue is not None and told.should_continue(ensemble))[0])
-
     together = all_reduce if count > 1 else None
     run = StreamRun(told.model, rows, plan, progress, told.buffer_rows, device, together, count)
-    run.should_continue, run.labels = told.should_continue and decided, told.plan.labels
+    run.labels = told.plan.labels
     started_at = run.trainer.rows_seen
     run.save_rows = told.checkpoint_rows
     run.keep = lambda at: _report(at, rank, started_at, run.trainer.rows_seen)
@@ -431,8 +425,6 @@ def grow_in_worker(
     finally:
         watch.end()
 
-
-# -- the cluster -------------------------------------------------------------------------------------------------------
 
 # A local cluster counts at least so many CPUs beside those of its workers, however few cores there are.
 _SPARE_CPUS = 2

@@ -11,7 +11,7 @@ import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
@@ -21,6 +21,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
+from crcen._support.files import exclusive_lock
 from crcen._support.lazy import ds, pa, pd
 from crcen._support.text import listed
 from crcen.exceptions import CrcenError, DataUnavailable, InvalidInput, InvalidParameter
@@ -34,6 +35,8 @@ from crcen.training.network import INPUT_LIMIT, InputEncoding
 _TARGET, _WEIGHT = "target", "weight"  # columns that `read_groups` adds
 _GOLDEN, _ODD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
 _HALF = np.uint64(32)
+# There are four buffers of rows: one is filled, one shuffled, one waits and one is trained on.
+_BUFFER_ROWS, _BUFFER_BYTES = 65_536, 2**25
 
 T = TypeVar("T")
 Source = Any  # paths, a dataset of pyarrow, or batches
@@ -51,6 +54,32 @@ def kept_in(folder: Path | None, what: str, instead: str) -> Iterator[None]:
     except OSError as error:
         place, reason = folder or tempfile.gettempdir(), error.strerror or error
         raise DataUnavailable(f"{what} cannot be kept in {place}: {reason}; make room, or {instead}.") from error
+
+
+def lock_storage(
+    storage: str | Path | None, name: str = "", what: str = "storage folder"
+) -> AbstractContextManager[None]:
+    """Keep other fits from a storage folder, or from a name in it; there is no lock for an address."""
+    if storage is None or "://" in str(storage):
+        return nullcontext()
+    try:
+        Path(storage).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataUnavailable(f"nothing can be kept in {storage}: {error.strerror}.") from error
+    return exclusive_lock(Path(storage) / name, instead=f"give another {what}")
+
+
+def check_counts(**counts: object) -> None:
+    """Reject counts of rows or workers that are no positive whole numbers."""
+    for name, value in counts.items():
+        is_right = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+        if not is_right and (value is not None or name != "buffer_rows"):
+            raise InvalidParameter(f"{name} must be a whole number of at least 1: got {value!r}.", parameter=name)
+
+
+def rows_together(n_inputs: int) -> int:
+    """Rows that are shuffled together: as many as fit in bounded memory once encoded."""
+    return max(1, min(_BUFFER_ROWS, _BUFFER_BYTES // (4 * (n_inputs + 1))))
 
 
 @dataclass(frozen=True, eq=False)

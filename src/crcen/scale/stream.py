@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from crcen._support.files import atomic_file, check_writable, exclusive_lock
+from crcen._support.files import atomic_file, check_writable
 from crcen._support.progress import progress_bar
 from crcen.exceptions import DataUnavailable, InvalidInput, InvalidParameter, TrainingFailed
 from crcen.models.classifier import CRCENClassifier
@@ -49,8 +49,6 @@ _MOST_L2, _L2_ROWS = 1e-4, 100.0
 _DEFAULTS = {"hidden": (64,), "l2": _MOST_L2, "n_members": 1, "encoding": "standard"}
 _BATCH_SIZE = 1024
 _BALANCED = 1e-10
-# There are four buffers of rows: one is filled, one shuffled, one waits and one is trained on.
-_BUFFER_ROWS, _BUFFER_BYTES = 65_536, 2**25
 _ROWS_AT_ONCE = 65_536
 # Numbers of a table of rows and pairs of classes in memory at a time.
 _NUMBERS_AT_ONCE = 2**22
@@ -58,7 +56,6 @@ _NUMBERS_AT_ONCE = 2**22
 _CLOSED, _CLOSED_TWO = 1e-12, 1e-14
 
 Shift = float | Array  # of the positive class, or of all
-ShouldContinue = Callable[[Ensemble], bool]
 Gather = Callable[[Any], Sequence[Any]]  # the values of all workers, in the order of ranks
 
 
@@ -74,7 +71,6 @@ def fit_stream(
     checkpoint_rows: int = 1_000_000,
     buffer_rows: int | None = None,
     skip_bad_files: bool = False,
-    should_continue: ShouldContinue | None = None,
     **parameters: Any,
 ) -> CRCENClassifier:
     """Fit a `CRCENClassifier` to data larger than memory.
@@ -106,8 +102,6 @@ def fit_stream(
         as many as take 32 MB once encoded.
     skip_bad_files : bool, default=False
         Leave out files that cannot be read or do not fit the others, with a warning that names them.
-    should_continue : callable, optional
-        Takes the `Ensemble` after the first epoch; training ends there if it returns False. None always continues.
     **parameters
         Any other parameter of `CRCENClassifier`. Other defaults: ``hidden=(64,)``, ``n_members=1``,
         ``Schedule(batch_size=1024)``, an ``l2`` of 100 divided by the number of rows, at most 1e-4, and
@@ -137,7 +131,7 @@ def fit_stream(
     model = streamed_model(weighting, epochs, parameters, checkpoint_rows=checkpoint_rows, buffer_rows=buffer_rows)
     rows = sources.open_source(source, target, sample_weight, features, skip_bad_files=skip_bad_files)
     path, device = None if checkpoint is None else Path(checkpoint), find_device(model.device)
-    lock = nullcontext() if path is None else lock_storage(path.parent, path.name, "checkpoint")
+    lock = nullcontext() if path is None else sources.lock_storage(path.parent, path.name, "checkpoint")
     if path is not None:
         check_writable(path)
     with lock, progress_bar("fit_stream", visible=bool(model.verbose)) as show:
@@ -147,14 +141,14 @@ def fit_stream(
         statistics = sources.survey_source(rows, validation_share(model), seed)
         settle_penalty(model, parameters, statistics)
         plan = make_plan(model, statistics, seed)
-        buffer_rows = buffer_rows or rows_together(plan.encoding.size)
+        buffer_rows = buffer_rows or sources.rows_together(plan.encoding.size)
         progress = Progress(fingerprint_of(model, rows.fingerprint, buffer_rows, statistics.digest()), seed)
         if saved is not None:
             if (saved.fingerprint, saved.seed) != (progress.fingerprint, seed):
                 message = f"{path} is the checkpoint of another fit: data or settings differ"
                 raise InvalidParameter(f"{message}; remove it or give another path.")
             progress = saved
-        run = StreamRun(model, rows, plan, progress, buffer_rows, device, should_continue=should_continue)
+        run = StreamRun(model, rows, plan, progress, buffer_rows, device)
         if path is not None:
             run.save_rows, run.keep = checkpoint_rows, partial(write_checkpoint, path)
         with reproducible_arithmetic():
@@ -182,16 +176,8 @@ def streamed_model(weighting: object, epochs: int, parameters: Parameters, **cou
     ):
         if value not in allowed:
             raise InvalidParameter(f"{name} must be {allowed[0]!r} here, got {value!r}: {instead}.", parameter=name)
-    check_counts(**counts)
+    sources.check_counts(**counts)
     return model
-
-
-def check_counts(**counts: object) -> None:
-    """Reject counts of rows or workers that are no positive whole numbers."""
-    for name, value in counts.items():
-        is_right = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-        if not is_right and (value is not None or name != "buffer_rows"):
-            raise InvalidParameter(f"{name} must be a whole number of at least 1: got {value!r}.", parameter=name)
 
 
 def settle_penalty(model: CRCENClassifier, parameters: Parameters, statistics: StreamStatistics) -> None:
@@ -212,11 +198,6 @@ def fingerprint_of(model: CRCENClassifier, *about: object) -> str:
     return hashlib.sha256(repr((sorted(settings.items()), about)).encode()).hexdigest()
 
 
-def rows_together(n_inputs: int) -> int:
-    """Rows that are shuffled together: as many as fit in bounded memory once encoded."""
-    return max(1, min(_BUFFER_ROWS, _BUFFER_BYTES // (4 * (n_inputs + 1))))
-
-
 @dataclass
 class Progress:
     """The state of a streamed fit."""
@@ -230,19 +211,6 @@ class Progress:
     val_loss_curve: list[list[float]] = field(default_factory=list)
     since_best: int = 0  # epochs since any member was best on the held-out rows
     arrays: dict[str, LabelArray] = field(default_factory=dict)  # the trainer's state and the members' best parameters
-
-
-def lock_storage(
-    storage: str | Path | None, name: str = "", what: str = "storage folder"
-) -> AbstractContextManager[None]:
-    """Keep other fits from a storage folder, or from a name in it; there is no lock for an address."""
-    if storage is None or "://" in str(storage):
-        return nullcontext()
-    try:
-        Path(storage).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataUnavailable(f"nothing can be kept in {storage}: {error.strerror}.") from error
-    return exclusive_lock(Path(storage) / name, instead=f"give another {what}")
 
 
 def write_checkpoint(path: Path, progress: Progress) -> None:
@@ -492,7 +460,6 @@ class StreamRun:
     n_workers: int = 1
     save_rows: int = 0  # between two checkpoints, which ``keep`` takes; 0 for none
     keep: Callable[[Progress], object] = lambda progress: None
-    should_continue: ShouldContinue | None = None  # whether to train after the first epoch
 
     def __post_init__(self) -> None:
         self.labels = self.plan.labels  # of the classifier; the plan of one of several workers has others
@@ -506,9 +473,6 @@ class StreamRun:
         at, stops_early = self.progress, self.plan.recipe.early_stopping
         while at.epoch < int(self.model.max_epochs or 1):
             if stops_early and at.since_best >= _PATIENCE:
-                return Status.EARLY_STOPPED
-            is_first_over = (at.epoch, at.block, at.batch) == (1, 0, 0)
-            if is_first_over and self.should_continue is not None and not self.should_continue(self.ensemble()):
                 return Status.EARLY_STOPPED
             for block, batch, rows in self._batches():
                 if not self.trainer.step(rows):

@@ -230,8 +230,6 @@ def _likeliest(cells: list[_Cell | None], counts: Index, affixes: Counter[str]) 
     return best
 
 
-# -- missing values ----------------------------------------------------------------------------------------------------
-
 # Cells that have such a value, at least, and as a share; different other values that show what is usual.
 _FEWEST_CELLS, _FEWEST_SHARE, _FEWEST_OTHERS = 3, 0.001, 5
 _USUAL = {float(sign * int(digits)) for digits in ("9", "99", "999", "9999", "99999", "999999") for sign in (1, -1)}
@@ -271,8 +269,6 @@ def placeholder_words(counts: Series, marks: Mapping[str, int]) -> dict[str, int
     found.update(counts[is_word].to_dict())
     return {word: int(count) for word, count in found.most_common()}
 
-
-# -- dates -------------------------------------------------------------------------------------------------------------
 
 ORDERS = ("day-first", "month-first")
 # Of dates that fit both orders.
@@ -416,9 +412,6 @@ def as_dates(series: Series, date_format: str | None) -> Series:
         return series
     times = series.dt.tz_localize(None).to_numpy()
     return series.where((times >= np.datetime64("0001-01-01")) & (times < np.datetime64("9999-12-31")))
-
-
-# -- columns -----------------------------------------------------------------------------------------------------------
 
 
 def as_arrow(text: Series) -> ArrowArray:

@@ -585,9 +585,6 @@ def _share(present: Series, pattern: str) -> float:
     return float(present.str.fullmatch(pattern).mean())
 
 
-# -- what a column holds -----------------------------------------------------------------------------------------------
-
-
 def learn_columns(
     table: TableCells, dropped: Mapping[str, str], kept: Collection[str], categories: Collection[str], seed: int
 ) -> list[Column | DroppedColumn]:

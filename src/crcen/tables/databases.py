@@ -248,9 +248,6 @@ class _DuckDB(QueryPart):
             yield from connection.sql(self._query).to_arrow_reader(_ROWS)
 
 
-# -- writing -----------------------------------------------------------------------------------------------------------
-
-
 class DatabaseTable:
     """A table of a database to be written, ``sqlite:///scores.db#scores``; new, unless rows are appended."""
 

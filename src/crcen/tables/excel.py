@@ -196,9 +196,6 @@ def _column(cells: list[Cell]) -> Series:
     return pd.Series([None if cell is None else str(cell) for cell in texts], dtype="str")
 
 
-# -- safety ------------------------------------------------------------------------------------------------------------
-
-
 def _check_archive(path: str, name: str) -> dict[str, zipfile.ZipInfo]:
     """Parts by name in small letters, unless they expand beyond proportion; none of an .xls, of 65,536 rows at most."""
     with open(path, "rb") as file:
@@ -309,9 +306,6 @@ def _sheet_part(path: str, number: int) -> str:
     wanted = next(value for name, value in sheets[number].items() if name.endswith("}id"))
     target = next(one.get("Target", "") for one in links if one.get("Id") == wanted)
     return target.lstrip("/") if target.startswith("/") else f"xl/{target}"
-
-
-# -- writing -----------------------------------------------------------------------------------------------------------
 
 
 class SheetWriter:

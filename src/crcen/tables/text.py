@@ -34,6 +34,7 @@ _SAMPLE_BYTES, _SAMPLE_LINES, _SAMPLE_ROWS = 2**18, 3, 200
 _SCAN_BYTES, _LONGEST = 2**20, 2**30
 BLOCK_BYTES, BLOCKS_AHEAD = 2**22, 32  # PyArrow reads so many blocks ahead
 _TAIL_BYTES, _ROWS = 2**16, 20_000
+_CONTROLS = bytes((*range(9), *range(14, 32)))
 _NOT_ASCII = re.compile(rb"[\x80-\xff]+")
 _UNDEFINED_IN_1252 = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
 _DECIMALS = re.compile(r"[+-]?\d+,\d+"), re.compile(r"[+-]?\d+\.\d+")
@@ -86,7 +87,7 @@ class TextPart(Part):
             text = text[: max(text.rfind("\n"), text.rfind("\r")) + 1] or text
         if not text.strip():
             raise DataUnavailable(f"{name} is empty; a table needs a line of column names and rows under it.")
-        if len(re.findall(r"[\0-\x08\x0e-\x1f]", text)) > len(text) / 1000:
+        if len(coded := text.encode()) - len(coded.translate(None, _CONTROLS)) > len(text) / 1000:
             raise InvalidInput(f"{name} is not a text table: it holds zero bytes or control characters.")
         self._quote = '"' if options.quote is None else options.quote
         self._separator, rows, self._spans = _separated(text, self.file.suffix, options, self._quote)
@@ -262,9 +263,6 @@ def _with_points(cells: ArrowArray, is_grouped: bool) -> ArrowArray:
     return pc.replace_substring_regex(cells, r"^\s*([+-]?\d+),(\d+)\s*$", r"\1.\2")
 
 
-# -- detection ---------------------------------------------------------------------------------------------------------
-
-
 def _first_lines(file: BinaryIO, name: str) -> tuple[bytes, bool]:
     """At least `_SAMPLE_BYTES` and the header line, however long it is, and two more; and whether that is all."""
     start, n_line_ends = bytearray(), 0
@@ -328,9 +326,9 @@ def _separated(text: str, suffix: str, options: ReadOptions, quote: str) -> tupl
             found[separator] = (widths[0] > 1, agreeing, widths[0], separator == likely), rows
     best = max(found, key=lambda one: found[one][0], default=likely)
     is_table = best in found and found[best][0][0]
-    if not is_plain:
+    if not is_plain and (stated or not is_table):
         lines = [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip() and n > skip][:_SAMPLE_ROWS]
-        for separator in [stated] if stated else [] if is_table else [" ", FIXED]:
+        for separator in [stated] if stated else [" ", FIXED]:
             spans = _spans([line for _, line in lines]) if separator == FIXED else ()
             rows = list(_split_rows(iter(lines), separator, quote, spans))
             width = len(rows[0][1]) if rows else 0

@@ -253,9 +253,6 @@ def _quantile(level: float, degrees: float | None = None) -> float:
     return float(special.ndtri(share) if degrees is None else special.stdtrit(degrees, share))
 
 
-# -- class shares of rows without labels, from probabilities under label shift -----------------------------------------
-
-
 def shifted_probabilities(p: Array, trained: Array, shares: Array) -> Array:
     """Probabilities if the class shares are `shares` instead of those of training: p_k · shares_k / trained_k."""
     return normalised(p * (shares / trained))

@@ -427,8 +427,6 @@ def _normalised(values: Array) -> Array:
     return np.asarray(values / totals)
 
 
-# -- labels ------------------------------------------------------------------------------------------------------------
-
 # Class weights that differ by less than this share are equal; then the number of rows decides which class is rarer.
 _TIE = 1e-9
 

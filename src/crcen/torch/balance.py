@@ -313,9 +313,6 @@ def _for_columns(values: Tensor, logits: Tensor) -> Tensor:
     return values
 
 
-# -- the balance of a module ------------------------------------------------------------------------------------------
-
-
 def balance_(
     module: nn.Module, batches: Loader, weighting: Weighting, *, bias: str | None = None, distributed: bool = True
 ) -> KeyEquation:

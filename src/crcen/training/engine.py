@@ -7,14 +7,11 @@ how stacks are split, so it does not change a bit.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from math import ceil, inf, prod
-from pathlib import Path
 from threading import Event, Lock
 from typing import Any
 
@@ -24,6 +21,7 @@ from joblib import cpu_count
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from crcen._support import files
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.balance import class_shifts, solve_shift
 from crcen.theory.checks import check_row_weights
@@ -236,18 +234,8 @@ def _train_or_split(
 
 
 def free_memory(device: torch.device) -> int:
-    """Free bytes on a device; in a container at most its limit."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    with suppress(OSError, StopIteration):
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-        with suppress(OSError, ValueError):  # no file, or "max"
-            free = min(free, int(Path("/sys/fs/cgroup/memory.max").read_text()))
-        return free
-    with suppress(AttributeError, ValueError, OSError):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-    return 2**31
+    """Free bytes on a device."""
+    return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else files.free_memory()
 
 
 def plan(jobs: Sequence[TrainingJob], n_rows: int, n_inputs: Inputs, memory_bytes: int) -> list[Groups]:
