@@ -191,6 +191,7 @@ def fit_files(
         **dict.fromkeys(drop, "asked for"),
         **({} if clusters is None else {clusters: "keeps rows of a cluster together"}),
     }
+    require(target not in drop, f"drop must name other columns than the target: got {target!r}.", "drop")
     dropped.pop(target, None)
     names = tuple(name for name in table.columns if name != target and name not in dropped)
     require_input(names, f"{table.name} holds no column but {target} to learn from.")
@@ -338,7 +339,7 @@ def _evidence(
     y = np.array([labels[cell] for cell in frame[target]])
     missing = [label for label in model.classes_.tolist() if not (y == label).any()]
     if missing:
-        notes.append(f"no held-out row of {listed(missing)}: give a larger hold_out")
+        notes.append(f"no held-out row of {listed(missing)}: hold out a larger share")
         return None
     frame, clusters = frame.assign(**{target: y}), held_out.clusters
     if clusters is not None:

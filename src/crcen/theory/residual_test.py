@@ -320,8 +320,8 @@ def stratified_factor(values: Array, p: Array) -> float:
 def upper_tail(values: Array, p: Array, total: float, extra: float = 0.0) -> float:
     """P(S ≥ total) by Lugannani and Rice, exact at the ends of the range; ``extra`` is a normal error's variance.
 
-    The formula is for continuous sums. The probabilities of no and of one label that is not the likeliest bound the tail
-    from both sides: they are nearly everything for a model that is almost certain of all rows.
+    The formula is for continuous sums. The probabilities of no and of exactly one unexpected label bound the tail from
+    both sides: they are nearly everything for a model that is almost certain of all rows.
     """
     variance = variance_of(values, p) + extra
     if variance <= 0.0:
