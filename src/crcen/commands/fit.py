@@ -214,7 +214,8 @@ class TableFit(FittedTable):
             own = {name: json_value(one.value) for name, one in positive.metrics.items() if name != "cost_per_1000"}
             out_of_fold |= {"counts": count_values(positive.counts), **own}
         residual = equation.residual if np.ndim(equation.lhs) == 0 else equation.residuals
-        sides = {"left": equation.lhs, "right": equation.rhs, "shift": model.estimator_.oof_shift_}
+        rows, shift = f"{equation.rows}, before the shift", model.estimator_.oof_shift_
+        sides = {"left": equation.lhs, "right": equation.rhs, "rows": rows, "shift": shift}
         return {
             **self._model_values(self.n_rows, **own_price),
             "columns_read": [*map(str, model.feature_names_in_), self.target],

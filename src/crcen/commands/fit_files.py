@@ -70,7 +70,7 @@ class FilesFit(FittedTable):
         network = None if one is None else {"hidden": [*one.recipe_.hidden], "l2": one.l2, "epochs": one.n_iter_}
         return {
             **self._model_values(float(model.weighting_.counts.sum())),
-            "members": [attributes(one, "name weight log_loss settings") for one in members],
+            "leaderboard": [attributes(one, "name weight log_loss settings") for one in members],
             "network": network,
             "key_equation": attributes(model.key_equation_, "residual rows"),
             "loss_curve": [] if one is None else one.loss_curve_.tolist(),
