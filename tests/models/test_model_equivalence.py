@@ -5,6 +5,7 @@ import numbers
 import pickle
 import random
 import warnings
+from contextlib import contextmanager
 from threading import Barrier
 
 import numpy as np
@@ -16,7 +17,6 @@ from sklearn.linear_model import LogisticRegression
 import crcen
 from crcen.models.classifier import parallel_fits
 from crcen.models.fitted import FittedNetworks
-from crcen.models.members.member import parallel_map
 from crcen.paper.estimators import MovedThresholdClassifier
 from crcen.training.device import THREADS
 from example_rows import interaction_rows
@@ -201,12 +201,16 @@ def test_members_differ_and_the_first_do_not_depend_on_how_many_follow(rare_rows
     assert (many.coefs_[0].shape, many.intercepts_[1].shape) == ((4, 3, 4), (4, 1))
 
 
+@contextmanager
 def with_threads(monkeypatch, count):
-    monkeypatch.setattr("crcen.models.classifier.parallel_map", lambda _, *how: parallel_map(count, *how))
+    before = torch.get_num_threads()
+    monkeypatch.setattr("crcen.training.device.cpu_count", lambda: count)
+    torch.set_num_threads(count)
+    yield
+    torch.set_num_threads(before)
 
 
 def test_two_run_at_a_time_and_each_trains_on_one_thread(monkeypatch):
-    with_threads(monkeypatch, 2)
     both = Barrier(2)
 
     def fit(part):
@@ -214,8 +218,9 @@ def test_two_run_at_a_time_and_each_trains_on_one_thread(monkeypatch):
         warnings.warn("not converged", ConvergenceWarning, stacklevel=2)
         return part, THREADS.get()
 
-    before = THREADS.get()
-    assert (parallel_fits(crcen.CRCENClassifier(), fit, [3, 4]), THREADS.get()) == ([(3, 1), (4, 1)], before)
+    with with_threads(monkeypatch, 2):
+        found = parallel_fits(crcen.CRCENClassifier(device="cpu"), fit, [3, 4])
+        assert (found, THREADS.get()) == ([(3, 1), (4, 1)], 2)
 
 
 @pytest.mark.parametrize("search", [False, True])
@@ -224,8 +229,8 @@ def test_the_models_own_error_has_the_same_bits(search, monkeypatch):
     model = (crcen.CRCENClassifierCV if search else crcen.CRCENClassifier)(None, l2=1e-3, **how).fit(X, y)
     found = []
     for count in (1, 3):
-        with_threads(monkeypatch, count)
-        found.append(crcen.training_error(model, X, y, n_fits=3).log_odds)
+        with with_threads(monkeypatch, count):
+            found.append(crcen.training_error(model, X, y, n_fits=3).log_odds)
     assert found[0] == found[1] > 0
     assert np.isfinite(found).all()
 

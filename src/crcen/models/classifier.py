@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-import joblib
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
@@ -22,7 +21,6 @@ from crcen.models import fitting
 from crcen.models.ensemble import PROBABILITIES, Ensemble
 from crcen.models.fitted import Course, FittedNetworks, transactional_fit, write_fit
 from crcen.models.fitting import FitRows
-from crcen.models.members.member import parallel_map
 from crcen.models.options import OUT_OF_FOLD, Calibration, GroupedParameters, estimator
 from crcen.models.search.folds import Fold, probability_folds
 from crcen.models.search.run import Progress, log_losses
@@ -605,10 +603,9 @@ def parallel_fits(model: Estimator, fit: Callable[[Part], Fitted], parts: Sequen
         warnings.simplefilter("ignore", ConvergenceWarning)
         if not isinstance(model, CRCENClassifier) or type(model).training_on is not CRCENClassifier.training_on:
             return [fit(part) for part in parts]
-        from crcen.training.device import THREADS, find_device  # torch, which the refits load
+        from crcen.training.device import find_device, on_threads  # torch, which the refits load
 
-        threads = min(THREADS.get(), joblib.cpu_count()) if find_device(model.device).type == "cpu" else 1
-        return parallel_map(threads, fit, parts, THREADS.keep_one)
+        return on_threads(fit, parts) if find_device(model.device).type == "cpu" else [fit(part) for part in parts]
 
 
 @estimator

@@ -1,7 +1,7 @@
 """Steps of a fit: rows, jobs, assembled networks, out-of-fold logits, balance solves and operating goals."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -23,7 +23,7 @@ from crcen.theory.rows import Array, Bools, Clusters, Estimator, Index
 from crcen.theory.thresholds import RowsByProbability, price_of_threshold
 from crcen.training.engines import as_members
 from crcen.training.jobs import Status, TrainingJob, TrainingResult
-from crcen.training.network import Network
+from crcen.training.network import Member, Network, NetworkGroup
 from crcen.training.recipe import ONE_AGAINST_ALL, Recipe
 
 # The rows of a key equation.
@@ -31,6 +31,7 @@ TRAINING_ROWS, OUT_OF_FOLD_ROWS = "the training rows", "out-of-fold rows"
 # From this many rows each fold has at most this many networks: members differ less there, and folds take most of the
 # time of a fit.
 _MANY_ROWS, _MOST_ON_A_FOLD = 17_000, 2
+_ROWS_OF_A_PART = 4096  # of a prediction in a fit
 _BALANCED = 1e-12  # residual after the solve, unless logits are so large that a shift is lost in rounding
 
 
@@ -162,7 +163,7 @@ def assemble(
     """
     networks = [[one.network for one in own if one.network is not None] for own in (results, *more)]
     ensemble = Ensemble.of(rows.labels, weighting, tuple(one for own in networks for one in as_members(own)))
-    logits = ensemble.mean_logits(rows.X)
+    logits = _by_parts(ensemble.mean_logits, rows.X, ensemble.members)
     if is_balanced:
         if sum(map(len, networks)) > 1 or _is_one_against_all(networks[0][0]):
             ensemble = ensemble.shifted(solved_shifts(rows.target, logits, weighting, rows.weights))
@@ -192,8 +193,16 @@ def held_out_logits(results: Sequence[TrainingResult], rows: FitRows, price: Pri
 
 def engine_logits(networks: Sequence[Network], rows: FitRows, own: Index) -> Array:
     """Mean logits (n, K) of networks for some rows."""
-    logits: Array = np.mean([member.logits(rows.X[own]) for member in as_members(networks)], axis=0)
+    logits: Array = np.mean([_by_parts(one.logits, rows.X[own], [one]) for one in as_members(networks)], axis=0)
     return logits if rows.labels.positive is None else rows.labels.columns(logits[:, 0])
+
+
+def _by_parts(logits: Callable[[Array], Array], X: Array, members: Sequence[Member]) -> Array:
+    """Logits of rows, on several threads if members are networks: those of a row do not depend on others."""
+    from crcen.training.device import on_threads  # torch is for fitting alone
+
+    n_parts = len(X) // _ROWS_OF_A_PART + 1 if isinstance(members[0], NetworkGroup) else 1
+    return np.concatenate(on_threads(logits, np.array_split(X, n_parts)))
 
 
 def seen_rows(logits: Array) -> NDArray[np.bool_]:

@@ -5,12 +5,15 @@ Threads that train flush denormals to zero, on which Intel processors are many t
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Lock, local
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from joblib import cpu_count
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -19,6 +22,7 @@ from crcen.theory.rows import Array
 from crcen.training.network import SMOOTH_LIMIT, InputEncoding, NetworkGroup
 from crcen.training.stack import activate_in_place
 
+_Found = TypeVar("_Found")
 # Rows and numbers of logits computed at a time: a GPU needs large products.
 _ROWS_AT_ONCE, _NUMBERS_AT_ONCE = 2048, 2**27
 
@@ -37,10 +41,10 @@ class ThreadCount:
         with self._lock:
             return self._before if self._users else torch.get_num_threads()
 
-    def keep_one(self) -> None:
-        """Prepare the calling thread for training: one torch thread, denormals flushed."""
+    def keep_one(self, flushes: bool = True) -> None:
+        """Prepare the calling thread: one torch thread, and denormals flushed, as training needs it, or not."""
         torch.set_num_threads(1)
-        torch.set_flush_denormal(True)
+        torch.set_flush_denormal(flushes)
         self._own.count, self._own.is_one_of_several = 1, True
 
     @contextmanager
@@ -74,6 +78,17 @@ def reproducible_arithmetic() -> Iterator[None]:
             yield
         finally:
             torch.set_flush_denormal(flushed_before)
+
+
+def on_threads(function: Callable[[Any], _Found], items: Iterable[Any]) -> list[_Found]:
+    """The function of every item, on as many threads as torch and the cores allow, with the caller's arithmetic."""
+    todo = list(items)
+    workers = min(len(todo), THREADS.get(), cpu_count())
+    if workers < 2:
+        return list(map(function, todo))
+    same_mode = (sys.float_info.min / 2 == 0.0,)
+    with THREADS.set(1), ThreadPoolExecutor(workers, initializer=THREADS.keep_one, initargs=same_mode) as pool:
+        return list(pool.map(function, todo))
 
 
 def find_device(name: str) -> torch.device:

@@ -52,10 +52,10 @@ Groups = tuple[tuple[int, ...], ...]
 _WORK_BYTES, _BYTES_A_ROW, _CELL_BYTES, _ACTIVATION_COPIES = 2**23, 64, 8, 4
 _ROWS_AT_ONCE = 2048  # for a solver that reads all rows
 
-# Further pieces are useful with more than two cores and must cost others nothing. Adam reaches that with these
+# Further pieces are useful with more than two cores and must cost others hardly anything. Adam reaches that with these
 # operations per step: for groups of their own, and for networks that share the rows of a group in batches of 128 rows
 # (the shared work, table lookups of a batch, grows with its rows).
-_OPERATIONS_OF_GROUPS, _OPERATIONS_OF_NETWORKS, _ROWS_OF_A_BATCH = 1e7, 2e7, 128
+_OPERATIONS_OF_GROUPS, _OPERATIONS_OF_NETWORKS, _ROWS_OF_A_BATCH = 1e7, 1.5e7, 128
 _MOST_PIECES = 16
 
 # Epochs without a lower validation loss before a network is stopped.
@@ -97,13 +97,15 @@ class Trainer:
             weights = weights / weights[weights > 0].mean()
         where = find_device(device)
         self.is_bound_given = memory_bytes is not None
-        self.bound = memory_bytes if memory_bytes is not None else int(_SHARE_OF_FREE_MEMORY * free_memory(where))
+        free = torch.cuda.mem_get_info(where)[0] if where.type == "cuda" else files.free_memory()
+        self.bound = memory_bytes if memory_bytes is not None else int(_SHARE_OF_FREE_MEMORY * free)
         self.data = TrainingData(features, target, weights, n_classes, where)
 
     def __call__(self, jobs: Sequence[TrainingJob], *, progress: Progress | None = None) -> list[TrainingResult]:
         """Train every job."""
         data = self.data
-        for job in {(id(job.rows), id(job.watched)): job for job in jobs}.values():  # many jobs have the same rows
+        different = {(id(job.rows), id(job.watched), job.encoding): job for job in jobs}  # many jobs have the same rows
+        for job in different.values():
             own = job.trained(data.n_rows)
             if not np.bincount(data.y[own], data.sample_weight[own], data.n_classes).all():
                 raise InvalidInput("a training job needs rows of every class with positive weight.")
@@ -111,13 +113,14 @@ class Trainer:
                 raise InvalidInput("validation rows must have positive weight.")
         if not (stacks := self._stacks(jobs)):
             return []
-        work = pieces(stacks, jobs, data.n_inputs) if data.device.type == "cpu" else stacks
+        work = pieces(stacks, jobs, data.n_rows, data.n_inputs) if data.device.type == "cpu" else stacks
         meter = _Meter(work, jobs, progress)
-        if (workers := self._workers(work, jobs)) > 1:
-            results = _run_in_parallel(work, jobs, data, workers, meter)
-        else:
-            results = {}
-            with reproducible_arithmetic():
+        workers, results = self._workers(work, jobs), dict[int, TrainingResult]()
+        with reproducible_arithmetic():
+            data.prepare(different.values())
+            if workers > 1:
+                results = _run_in_parallel(work, jobs, data, workers, meter)
+            else:
                 for i, groups in enumerate(work):
                     results |= _train_or_split(groups, jobs, data, meter.reporter(i))
         return [results[position] for position in range(len(jobs))]
@@ -160,19 +163,13 @@ class Trainer:
     def _sizes(self, work: Sequence[Groups], jobs: Sequence[TrainingJob]) -> list[int]:
         return [stack_bytes(groups, jobs, self.data.n_rows, self.data.n_inputs) for groups in work]
 
-    def state_bytes(self, job: TrainingJob) -> int:
-        """Size of the state of a job."""
-        return 12 * n_parameters(job, self.data.n_inputs)
-
 
 class _Meter:
     """Adds up the progress of pieces from any thread, and tells them to stop."""
 
     def __init__(self, work: Sequence[Groups], jobs: Sequence[TrainingJob], progress: Progress | None) -> None:
         # An estimate of each piece's time.
-        costs = [
-            sum(jobs[p].max_epochs * (20.0 + sum(jobs[p].hidden)) for own in groups for p in own) for groups in work
-        ]
+        costs = [sum(map(len, own)) * jobs[own[0][0]].max_epochs * (20.0 + sum(jobs[own[0][0]].hidden)) for own in work]
         self._shares = [cost / sum(costs) for cost in costs]
         self._done = [0.0] * len(costs)
         self._progress, self._lock = progress, Lock()
@@ -198,9 +195,8 @@ def _run_in_parallel(
     work: Sequence[Groups], jobs: Sequence[TrainingJob], data: TrainingData, workers: int, meter: _Meter
 ) -> dict[int, TrainingResult]:
     results: dict[int, TrainingResult] = {}
-    with reproducible_arithmetic():
-        compiled(adam_epoch)  # once, before several threads ask for it
-    with THREADS.set(1), ThreadPoolExecutor(workers, initializer=THREADS.keep_one) as pool:
+    compiled(adam_epoch)  # once, before several threads ask for it
+    with ThreadPoolExecutor(workers, initializer=THREADS.keep_one) as pool:
         futures = [pool.submit(_train_or_split, g, jobs, data, meter.reporter(i)) for i, g in enumerate(work)]
         try:
             for future in as_completed(futures):
@@ -233,11 +229,6 @@ def _train_or_split(
 # -- plans -------------------------------------------------------------------------------------------------------------
 
 
-def free_memory(device: torch.device) -> int:
-    """Free bytes on a device."""
-    return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else files.free_memory()
-
-
 def plan(jobs: Sequence[TrainingJob], n_rows: int, n_inputs: Inputs, memory_bytes: int) -> list[Groups]:
     """Stacks that together hold every job once.
 
@@ -254,8 +245,7 @@ def plan(jobs: Sequence[TrainingJob], n_rows: int, n_inputs: Inputs, memory_byte
             todo: list[Groups] = [tuple(tuple(own) for own in members.values() if len(own) == size)]
             while todo:
                 groups = todo.pop()
-                is_single = len(groups) == len(groups[0]) == 1
-                if is_single or stack_bytes(groups, jobs, n_rows, n_inputs) <= memory_bytes:
+                if len(groups) == len(groups[0]) == 1 or stack_bytes(groups, jobs, n_rows, n_inputs) <= memory_bytes:
                     found.append(groups)
                 else:
                     todo += reversed(halves(groups))
@@ -266,10 +256,9 @@ def _common_key(job: TrainingJob, n_rows: int) -> tuple[object, ...]:
     batches = n_batches(job.n_trained(n_rows), job.batch_size) if job.draws_batches else 0
     rate = job.learning_rate if job.draws_batches else job.tol
     encoded = (job.standardize, job.encoding, job.bins, job.missing, job.column_scales)
-    watched = (job.watched is not None, job.stop_epoch, job.record_every)
-    resumed = (job.first_epoch, job.leaves_state)
+    course = (job.watched is not None, job.stop_epoch, job.record_every, job.first_epoch, job.leaves_state)
     network = (job.hidden, job.activation, job.loss, job.n_outputs)
-    return (job.solver, *network, job.max_epochs, batches, rate, *watched, *resumed, *encoded)
+    return (job.solver, *network, job.max_epochs, batches, rate, *course, *encoded)
 
 
 def halves(groups: Groups) -> list[Groups]:
@@ -289,32 +278,33 @@ def step_operations(groups: Groups, jobs: Sequence[TrainingJob], n_inputs: Input
     return 3.0 * total * sum(map(len, groups)) * n_at_once
 
 
-def pieces(stacks: Sequence[Groups], jobs: Sequence[TrainingJob], n_inputs: Inputs) -> list[Groups]:
-    """Split stacks into pieces that can run in parallel, largest first.
+def pieces(stacks: Sequence[Groups], jobs: Sequence[TrainingJob], n_rows: int, n_inputs: Inputs) -> list[Groups]:
+    """Split stacks into pieces that can run in parallel, longest first.
 
     Only their size decides, not the number of threads: the last digits of a network may depend on its stack.
     """
-    parts = [(step_operations(groups, jobs, n_inputs), groups) for groups in stacks]
-    while 0 < len(parts) < _MOST_PIECES:
-        parts.sort(key=lambda part: -part[0])
-        splittable = (i for i, (cost, groups) in enumerate(parts) if cost >= 2 * _least(groups, jobs, len(parts)))
-        position = next(splittable, None)
-        if position is None:
-            break
-        largest = parts.pop(position)[1]
-        parts += [(step_operations(half, jobs, n_inputs), half) for half in halves(largest)]
-    return [groups for _, groups in sorted(parts, key=lambda part: -part[0])]
+
+    def work(groups: Groups) -> float:
+        example = jobs[groups[0][0]]
+        n_read = (example.last_epoch - example.first_epoch) * example.n_trained(n_rows)
+        return n_read * step_operations(groups, jobs, n_inputs) / example.batch_size
+
+    def can_be_split(groups: Groups) -> bool:
+        return step_operations(groups, jobs, n_inputs) >= 2 * _least(groups, jobs[groups[0][0]], len(parts))
+
+    parts = sorted(stacks, key=work, reverse=True)
+    while len(parts) < _MOST_PIECES and (longest := next(filter(can_be_split, parts), None)):
+        parts.remove(longest)
+        parts = sorted([*parts, *halves(longest)], key=work, reverse=True)
+    return parts
 
 
-def _least(groups: Groups, jobs: Sequence[TrainingJob], n_parts: int) -> float:
+def _least(groups: Groups, example: TrainingJob, n_parts: int) -> float:
     """Operations that each half of a part must have."""
-    if sum(map(len, groups)) == 1:
+    if sum(map(len, groups)) == 1 or not (n_parts == 1 or example.draws_batches):
         return inf
-    example = jobs[groups[0][0]]
     if n_parts == 1:
         return example.solver_kind.cut_operations
-    if not example.draws_batches:
-        return inf
     if len(groups) > 1:
         return _OPERATIONS_OF_GROUPS
     return _OPERATIONS_OF_NETWORKS * max(1.0, example.batch_size / _ROWS_OF_A_BATCH)
@@ -375,8 +365,7 @@ class StackRun:
         job, device = self.example, self.data.device
         network = job.hidden, job.activation, job.loss, self.dtype, device
         n_groups, n_models, size = len(self.groups), len(self.jobs[0]), self.encodings[0].size
-        scaled = bool(job.column_scales)
-        stack = Stack(n_groups, n_models, size, *network, scaled=scaled, n_outputs=job.n_outputs)
+        stack = Stack(n_groups, n_models, size, *network, scaled=bool(job.column_scales), n_outputs=job.n_outputs)
         seeds = torch.tensor([[one.seed & (2**63 - 1) for one in group] for group in self.jobs], device=device)
         stack.initialise(seeds, torch.from_numpy(self._prior()).to(device, self.dtype))
         return stack
@@ -404,14 +393,16 @@ class StackRun:
         seeds = [lead.shuffle_seed for lead in self.leads]
         adam = Adam(self.stack, feed, self.objective, self.example, seeds, len(self.rows[0]))
         if self.example.start:
-            self._load_states(adam)
+            places = self.stack.places()[0]  # (G, M, parameters)
+            states = [[job.start.values for job in group if job.start] for group in self.jobs]
+            for flat, values in zip(adam.state(), np.moveaxis(np.array(states), 2, 0), strict=True):
+                flat[places] = torch.from_numpy(values).to(flat.device, flat.dtype)
         return adam
 
     @torch.no_grad()
     def run(self, report: Report) -> dict[int, TrainingResult]:
         """Train, keep each network's best epoch if there are validation rows, balance, and return the results."""
-        job, first = self.example, self.example.first_epoch
-        epochs = job.last_epoch
+        job, first, epochs = self.example, self.example.first_epoch, self.example.last_epoch
         solver, validation = self.solver(), self.validation()
         losses: list[Tensor] = []
         records: dict[int, Tensor] = {}
@@ -453,12 +444,6 @@ class StackRun:
                 results[position] = replace(
                     results[position], recorded_epochs=tuple(records), val_logits=np.asarray(logits[m])
                 )
-
-    def _load_states(self, adam: Adam) -> None:
-        places = self.stack.places()[0]  # (G, M, parameters)
-        states = [[job.start.values for job in group if job.start] for group in self.jobs]
-        for flat, values in zip(adam.state(), np.moveaxis(np.array(states), 2, 0), strict=True):
-            flat[places] = torch.from_numpy(values).to(flat.device, flat.dtype)
 
     def _states(self, adam: Adam, epoch: int) -> dict[int, TrainingResult]:
         places = self.stack.places()[0]

@@ -91,9 +91,7 @@ class TrainingJob(Recipe):
     @property
     def n_outputs(self) -> int:
         """Outputs of the network: by default one for two classes."""
-        if self.outputs is not None:
-            return self.outputs
-        return 1 if len(self.class_weights) == 2 else len(self.class_weights)
+        return self.outputs or (1 if len(self.class_weights) == 2 else len(self.class_weights))
 
     @property
     def stops_early(self) -> bool:

@@ -10,7 +10,7 @@ guarantee that, because its summation order depends on the number of rows and th
 shape (16 rows, zero-padded) and is small enough for BLAS to use one thread.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
@@ -172,14 +172,15 @@ def fit_encoding(
     standardize: bool = True,
     indicators: Index | None = None,
     order: Callable[[int], Index] | None = None,
+    run: Callable[..., Iterable[Any]] = map,
 ) -> "InputEncoding":
     """Fit an encoding of `ENCODINGS` on the given rows, or all, with positive weight.
 
     ``columns`` is the `column_layout`, ``indicators`` the `incomplete_columns`, or ``None`` if no cell may be missing.
-    ``order`` gives the stable order of a column among the rows with weight, where it is known.
+    ``order`` gives the stable order of a column among the rows with weight, if known; ``run`` maps over columns.
     """
     used = np.flatnonzero(sample_weight > 0) if rows is None else rows[sample_weight[rows] > 0]
-    own = _Rows(by_columns(X, used), y[used], sample_weight[used], order)
+    own = _Rows(by_columns(X, used), y[used], sample_weight[used], order, run)
     encoding = _fitted(kind, columns, own) if standardize else raw(X.shape[1])
     if indicators is None:
         return encoding
@@ -201,6 +202,7 @@ class _Rows(NamedTuple):
     y: NDArray[np.bool_] | Index
     weights: Array
     order: Callable[[int], Index] | None
+    run: Callable[..., Iterable[Any]]
 
     def cells(self, column: int) -> tuple[Index, Array, Array]:
         """Order of the observed cells of a column, their sorted values, and the cumulative weight."""
@@ -296,8 +298,11 @@ def _ramps(kind: str, columns: Index, rows: _Rows, plain: InputEncoding) -> "Inp
     labels, of_ramps = np.flatnonzero(np.bincount(y)), columns[X.shape[1] :]
     places = {int(column): X.shape[1] + np.flatnonzero(of_ramps == column) for column in np.unique(of_ramps)}
 
-    sorted_columns = () if kind == "piecewise" else map(rows.cells, places)
-    found = [candidates_of(values, y[at], sample_weight[at], total, labels) for at, values, total in sorted_columns]
+    def candidates(column: int) -> Candidates:
+        at, values, total = rows.cells(column)
+        return candidates_of(values, y[at], sample_weight[at], total, labels)
+
+    found = [] if kind == "piecewise" else list(rows.run(candidates, places))
     splits = tree_splits(found, [len(own) + (kind == "steps") for own in places.values()])
     mean, scale, limit = plain.mean[columns], plain.scale[columns], plain.high[columns]
     # Limited to the range of the training rows: beyond it a network's logits are arbitrary.

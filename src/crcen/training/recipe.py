@@ -287,20 +287,15 @@ class Recipe(Schedule, Inputs):
     def settled(self, n_rows: int) -> "Recipe":
         """The same recipe with every value set that was left to the data."""
         solver = self.solver_kind
-        encoding = self.encoding
-        if encoding == "auto":
-            encoding = "steps" if self.hidden else "standard"
+        default = "steps" if self.hidden else "standard"
+        encoding = default if self.encoding == "auto" else self.encoding
         scales = self.column_scales or False
         if scales == "auto":  # steps are many columns, most of them of little use
             scales = self.standardize and encoding == "steps" and self.draws_batches
         if scales and not self.draws_batches:
             raise InvalidParameter("column_scales needs Adam: use solver='adam', or column_scales='auto'.")
-        epochs = self.max_epochs
-        if epochs is None:
-            epochs = solver.default_epochs
-            if solver.draws_batches:
-                enough = _ENOUGH_STEPS // n_batches(n_rows, self.batch_rows)
-                epochs = min(epochs, max(enough, _FEWEST_EPOCHS))
+        enough = max(_ENOUGH_STEPS // n_batches(n_rows, self.batch_rows), _FEWEST_EPOCHS)
+        epochs = min(solver.default_epochs, enough) if solver.draws_batches else solver.default_epochs
         times = _TIMES if self.batch_size is None and solver.draws_batches and n_rows >= _MANY_ROWS else 1
         return self.replace(
             solver=solver.name,
@@ -308,7 +303,7 @@ class Recipe(Schedule, Inputs):
             column_scales=scales,
             batch_size=times * self.batch_rows,
             learning_rate=math.sqrt(times) * self.learning_rate,
-            max_epochs=epochs,
+            max_epochs=self.max_epochs or epochs,
         )
 
     def on_fewer_rows(self, times: float) -> "Recipe":

@@ -1,7 +1,7 @@
 """Training rows on the device: encoded, weighted, in batches."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from mmap import ACCESS_COPY, mmap
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from crcen.theory.rows import Array, Index
-from crcen.training.device import encoded_on, sent
+from crcen.training.device import encoded_on, on_threads, sent
 from crcen.training.jobs import TrainingJob, digest
 from crcen.training.network import InputEncoding, column_layout, fit_encoding, incomplete_columns
 from crcen.training.recipe import SolverKind, n_batches
@@ -112,10 +112,13 @@ class RampTables:
         shares = np.zeros(knots.shape, dtype=np.float32)
         mean, scale, low, high = (part[self.ramps] for part in (encoding.mean, encoding.scale, self.low, self.high))
         ends = [np.where(self.is_ramp & (high > low), mean + end * scale, np.nan).T for end in (low, high)]
-        for start in range(0, len(X), at_once):
+
+        def code_part(start: int) -> None:
             part = slice(start, start + at_once)
             plain[part, :-1] = torch.from_numpy(encode(X[part]))
             self._place(X[part].take(self.columns, axis=1), ends, knots[part], shares[part])
+
+        on_threads(code_part, range(0, len(X), at_once))
         return CodedRows(plain, knots, shares if shares.any() else None)
 
     def _place(self, cells: Array, ends: list[Array], knots: NDArray[Any], shares: NDArray[np.float32]) -> None:
@@ -146,9 +149,11 @@ class RampFeed:
         self.has_shares = any(rows.shares is not None and rows.shares[pool].any() for rows, pool in pairs)
         groups = np.arange(len(tables))[:, None]
         padded, filled = (self.example.ramps - self.example.n_plain).ravel(), np.flatnonzero(self.example.is_ramp)
+        if self.example.is_ramp.all():
+            padded = filled = padded[:0]
         self._values = torch.from_numpy(np.concatenate([own.values() for own in tables]))
         self._padded = torch.from_numpy(np.ravel(groups * self.example.n_ramps + padded))
-        self._filled = torch.from_numpy(np.ravel(groups * len(padded) + filled))
+        self._filled = torch.from_numpy(np.ravel(groups * self.example.ramps.size + filled))
 
     def lookup(self, rows: Index, *, with_readers: bool) -> RampLookup:
         """The lookup of batches; ``rows`` is (groups or 1, batches, B), ``with_readers`` is needed for the gradient."""
@@ -169,21 +174,23 @@ class RampFeed:
         starts = np.arange(n_groups * size, dtype=np.int32) * (parts * n_columns)
         readers = reader_starts = reader_weights = np.empty((0, 0), dtype=np.float32)
         if with_readers:
-            by_column = np.moveaxis(knots, 4, 2).reshape(n_batches, n_groups, n_columns, -1)
             # Row of the batch, and which of its two knots, in the low bits: faster than a stable sort of knots.
-            bits = by_column.shape[3].bit_length()
-            order: Any = by_column.astype(np.int32 if n_knots >> (31 - bits) == 0 else np.int64)
-            order = (order << bits) + np.arange(by_column.shape[3], dtype=np.int32)
-            order.sort(axis=3)
+            shape = (n_batches, n_groups * n_columns, size * parts)
+            bits = shape[2].bit_length()
+            low = np.arange(shape[2], dtype=np.int32 if n_knots >> (31 - bits) == 0 else np.int64)
+            order = (np.moveaxis(knots, 4, 2).reshape(shape).astype(low.dtype, order="C") << bits) + low
+            order.sort(axis=2)
+            firsts = np.broadcast_to(np.arange(n_knots, dtype=order.dtype) << bits, (*shape[:2], n_knots)).copy()
+            begun = torch.searchsorted(torch.from_numpy(order), torch.from_numpy(firsts), out_int32=True).numpy()
+            reader_starts = (begun + np.arange(shape[1], dtype=np.int32)[:, None] * shape[2]).reshape(n_batches, -1)
             order &= (1 << bits) - 1
             if self.has_shares:
-                ordered = np.moveaxis(weights, 4, 2).reshape(by_column.shape)
-                reader_weights = np.take_along_axis(ordered, order, axis=3).reshape(n_batches, -1)
-            order //= parts
-            order += np.arange(n_groups, dtype=np.int32).reshape(n_groups, 1, 1) * size
+                ordered = np.moveaxis(weights, 4, 2).reshape(shape)
+                reader_weights = np.take_along_axis(ordered, order, axis=2).reshape(n_batches, -1)
+                order //= parts
+            if n_groups > 1:
+                order += np.repeat(np.arange(n_groups, dtype=np.int32) * size, n_columns)[:, None]
             readers = order.reshape(n_batches, -1).astype(np.int32, copy=False)
-            counts = np.array([np.bincount(own, minlength=tables.size * n_knots) for own in codes])
-            reader_starts = (np.cumsum(counts, axis=1) - counts).astype(np.int32)
         code_weights = weights.reshape(n_batches if self.has_shares else 0, codes.shape[1])
         arrays = (starts, codes, code_weights, readers, reader_starts, reader_weights)
         fixed = (self._values, self._padded, self._filled)
@@ -231,8 +238,13 @@ class TrainingData:
         own = rows[self.sample_weight[rows] > 0]
         order = partial(self._order, own) if (np.diff(own) > 0).all() else None
         how: dict[str, Any] = {"standardize": job.standardize, "indicators": indicators, "order": order, "rows": own}
-        fit = partial(fit_encoding, job.encoding, layout, self.X, self.y, self.sample_weight, **how)
+        fit = partial(fit_encoding, job.encoding, layout, self.X, self.y, self.sample_weight, run=on_threads, **how)
         return self._once(key, fit)
+
+    def prepare(self, jobs: Iterable[TrainingJob]) -> None:
+        """Compute what stacks share on all threads, so that no training thread waits for another one."""
+        for job in jobs:
+            self.coded(self.encoding(job, job.trained(self.n_rows)), float_type(job.solver_kind))
 
     def _order(self, rows: Index, column: int) -> Index:
         """The stable order of a column among increasing rows; folds share the sorting of a column."""
@@ -260,8 +272,12 @@ class TrainingData:
                     self._kept[key] = found
         return found
 
-    def coded(self, encoding: InputEncoding) -> CodedRows:
-        """All rows in an encoding with ramps, as table lookups need them: a tenth of the encoded rows, so kept."""
+    def coded(self, encoding: InputEncoding, dtype: torch.dtype) -> CodedRows | None:
+        """All rows as table lookups need them, a tenth of the encoded rows, so kept; ``None`` if these do not pay."""
+        if (
+            not has_ramps(encoding) or dtype != torch.float32 or self.device.type != "cpu"
+        ):  # a GPU is better at products
+            return None
         return self._once(id(encoding), lambda: RampTables(encoding).code(self.X))
 
     def n_inputs(self, job: TrainingJob) -> int:
@@ -299,14 +315,9 @@ class RowFeed:
         self, data: TrainingData, pools: Sequence[Index], encodings: Sequence[InputEncoding], dtype: torch.dtype
     ) -> None:
         self.data, self.dtype, self._pools = data, dtype, pools
-        self._ramps: RampFeed | None = None
-        # Table lookups pay in float32 on a CPU; a GPU is better at products.
-        if dtype == torch.float32 and data.device.type == "cpu" and all(map(has_ramps, encodings)):
-            coded = [data.coded(encoding) for encoding in encodings]
-            self._ramps = RampFeed([RampTables(encoding) for encoding in encodings], coded, pools)
-            self._own = [rows.plain for rows in coded]
-        else:
-            self._own = [data.encoded(encoding, dtype) for encoding in encodings]
+        coded = [found for one in encodings if (found := data.coded(one, dtype))]  # groups share the layout of columns
+        self._ramps = RampFeed([RampTables(encoding) for encoding in encodings], coded, pools) if coded else None
+        self._own = [rows.plain for rows in coded] or [data.encoded(encoding, dtype) for encoding in encodings]
         self.pool_keys = [digest(pool) for pool in pools]
         # One further position, without weight, is padding.
         self._padding = max(len(pool) for pool in pools)
@@ -345,7 +356,11 @@ class RowFeed:
     def _index(self, orders: Sequence[Index], count: int) -> Tensor:
         """Split each order into ``count`` batches of equal size, padded to the longest."""
         sizes = [-(-len(order) // count) for order in orders]
-        index = np.zeros((2, len(orders), count, self._padded_size(max(sizes))), dtype=np.int64)
+        # Whole vectors of a processor if that is hardly more, for the same bits in any stack.
+        size = -(-max(sizes) // _ROWS_OF_A_VECTOR) * _ROWS_OF_A_VECTOR
+        if self.data.device.type != "cpu" or size > _HARDLY_MORE * max(sizes):
+            size = max(sizes)
+        index = np.zeros((2, len(orders), count, size), dtype=np.int64)
         rows, positions = index
         positions.fill(self._padding)
         for group, (order, size) in enumerate(zip(orders, sizes, strict=True)):
@@ -355,11 +370,6 @@ class RowFeed:
             pool_and_padding = np.append(self._pools[group], self._pools[group][0])
             rows[group, :, :size] = pool_and_padding[np.minimum(positions[group, :, :size], len(order))]
         return sent(torch.from_numpy(index), self.data.device)
-
-    def _padded_size(self, size: int) -> int:
-        """Rows of a batch: whole vectors of a processor if that is hardly more, for the same bits in any stack."""
-        padded = -(-size // _ROWS_OF_A_VECTOR) * _ROWS_OF_A_VECTOR
-        return padded if self.data.device.type == "cpu" and padded <= _HARDLY_MORE * size else size
 
     def batches(self, index: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Encoded rows (G, B, F+1), class numbers (G or 1, B, 1) and row weights (G, B, 1) of each batch.

@@ -370,9 +370,7 @@ class LBFGS:
         return value.view_as(self.objective.l2)
 
     def _line_search(self, d: Tensor, slope: Tensor, active: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        low = torch.zeros_like(slope)
-        high = torch.full_like(slope, math.inf)
-        length = torch.ones_like(slope)
+        low, high, length = (torch.full_like(slope, value) for value in (0.0, math.inf, 1.0))
         best = (self.point.clone(), self.value.clone(), self.gradient.clone())
         searching = active.clone()
         # Near the optimum a decrease is smaller than the rounding error; equal up to rounding is then low enough.

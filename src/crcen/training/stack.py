@@ -188,8 +188,8 @@ class RampLookup(NamedTuple):
     n_plain: int  # inputs before the ramps; indicators and the bias follow them
     n_ramps: int  # R
     values: Tensor  # (G·C, N, S): the value of every ramp at every knot of its column
-    padded: Tensor  # (G·C·S,): the ramp at each place, any where a column has fewer than S
-    filled: Tensor  # (G·R,): the place of every ramp
+    padded: Tensor  # (G·C·S,): the ramp at each place, any where a column has fewer than S; empty if none has
+    filled: Tensor  # (G·R,): the place of every ramp; empty if all are in order
     starts: Tensor  # (G·B,): where in `codes` a row of the batch begins
     codes: Tensor  # (batches, entries): table rows, by row of the batch
     code_weights: Tensor  # (batches, entries)
@@ -219,7 +219,9 @@ def add_ramps(lookup: RampLookup, batch: int, first: Tensor, x: Tensor, out: Ten
     plain = torch.cat([first.narrow(1, 0, lookup.n_plain), first.narrow(1, after, first.size(1) - after)], 1)
     torch.bmm(x, plain, out=out)
     own = first.narrow(1, lookup.n_plain, lookup.n_ramps).reshape([n_groups * lookup.n_ramps, width])
-    own = own.index_select(0, lookup.padded).view([lookup.values.size(0), lookup.values.size(2), width])
+    if lookup.padded.numel() > 0:
+        own = own.index_select(0, lookup.padded)
+    own = own.view([lookup.values.size(0), lookup.values.size(2), width])
     table = torch.bmm(lookup.values, own).view([-1, width])
     out.view([-1, width]).add_(_summed(table, lookup.codes, lookup.starts, lookup.code_weights, batch))
 
@@ -235,7 +237,9 @@ def ramps_gradient(lookup: RampLookup, batch: int, x: Tensor, back: Tensor, foun
     starts = lookup.reader_starts.select(0, batch)
     table = _summed(back.view([-1, width]), lookup.readers, starts, lookup.reader_weights, batch)
     table = table.view([lookup.values.size(0), lookup.values.size(1), width])
-    own = torch.bmm(lookup.values.transpose(1, 2), table).view([-1, width]).index_select(0, lookup.filled)
+    own = torch.bmm(lookup.values.transpose(1, 2), table).view([-1, width])
+    if lookup.filled.numel() > 0:
+        own = own.index_select(0, lookup.filled)
     found.narrow(1, lookup.n_plain, lookup.n_ramps).copy_(own.view([n_groups, lookup.n_ramps, width]))
 
 
@@ -305,10 +309,8 @@ def gradient(
 ) -> Tensor:
     """Write the gradient of Σ_B w ℓ to ``work.grads``, or add it; return the logits.
 
-    Shape
-    -----
-    x (G, B, F+1), without ramps that are looked up; y (G or 1, B, 1); row_weight (G, B, M), already divided by each
-    network's weight sum.
+    Shapes are x (G, B, F+1), without ramps that are looked up, y (G or 1, B, 1), and row_weight (G, B, M), already
+    divided by each network's weight sum.
     """
     design, own, grads, buffers = work.design, work.own, work.grads, work.buffers
     logits, inner = forward(work, x, ramps, batch)
@@ -340,9 +342,7 @@ def gradient(
 def _output_backward(error: Tensor, units: Tensor, out_weight: Tensor, out_grad: Tensor) -> Tensor:
     """Several outputs: add the gradient of the weights to ``out_grad``; return that of the units, (G, M, B, H).
 
-    Shape
-    -----
-    error (G, B, M·C); units (G, M, B, H); out_weight, out_grad (G, M, H, C).
+    Shapes are error (G, B, M·C), units (G, M, B, H), out_weight and out_grad (G, M, H, C).
     """
     n_groups, n_models, _, n_outputs = out_weight.size()
     own = error.reshape(n_groups, error.size(1), n_models, n_outputs).transpose(1, 2)  # (G, M, B, C)
@@ -446,8 +446,7 @@ class Stack:
         self.own, self.grads = self._layers(self.flat), self._layers(self.grad)
         self._effective = torch.empty_like(self.own.first if scaled else self.flat[:0])
         self._scale_values = torch.empty_like(self.own.scales)
-        # By number of rows of a batch.
-        self._workspaces: dict[int, Workspace] = {}
+        self._workspaces: dict[int, Workspace] = {}  # by number of rows of a batch
 
     def _shapes(self) -> Iterator[tuple[int, ...]]:
         """Shapes of the tensors in the flat vector, in order; the last input row of the first layer is its bias."""
@@ -572,20 +571,14 @@ class Stack:
 
     def logits(self, x: Tensor) -> Tensor:
         """Logits (G, B, M·C) of a batch of encoded rows (G, B, F+1), in memory of their own."""
-        logits = forward(self.workspace(x.shape[1]), x, NO_RAMPS, 0)[0]
-        return logits.clone() if not self.design.n_hidden else logits  # those of a linear network are in a buffer
+        return logits_of_batches(self.workspace(x.shape[1]), [x], NO_RAMPS)[0]
 
     def by_network(self, logits: Tensor) -> Tensor:
         """Logits (G, B, M·C) as (G, M, B), or (G, M, B, C) for C > 1 outputs."""
         return (logits if self.n_outputs == 1 else self._by_model(logits)).transpose(1, 2)
 
     def loss_and_gradient(self, x: Tensor, y: Tensor, row_weight: Tensor, *, add: bool = False) -> Tensor:
-        """Write or add the gradient of Σ_B w ℓ to `grad`; return the loss of every network, (G, M).
-
-        Shape
-        -----
-        x (G, B, F+1); y (G or 1, B, 1); row_weight (G, B, M), already divided by each network's weight sum.
-        """
+        """Write or add the `gradient` of Σ_B w ℓ to `grad`; return the loss of every network, (G, M)."""
         logits = gradient(self.workspace(x.shape[1]), x, NO_RAMPS, 0, y, row_weight, add)
         return (row_weight * self.row_loss(logits, y)).sum(1)
 

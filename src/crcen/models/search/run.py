@@ -221,11 +221,6 @@ class Trial:
         self._states: list[TrainingState | None] = [None] * len(jobs)
         self._records: list[list[NDArray[np.float32] | Network | None]] = [[] for _ in jobs]
 
-    @property
-    def n_rows(self) -> int:
-        """Training rows of the smallest fold; 0 if the jobs have no list of rows."""
-        return min(job.n_trained(0) for job in self.jobs)
-
     def next_jobs(self, stop: int) -> Iterable[TrainingJob]:
         """The jobs that continue every fold up to an epoch."""
         for job, state in zip(self.jobs, self._states, strict=True):
@@ -308,7 +303,7 @@ def _going_on(
         if trials[i].goes_in_parts:  # a setting that is through would be compared with one at a sixth of its way
             by_weighting.setdefault(outcome.setting.weighting_index, []).append(i)
     for rivals in by_weighting.values():
-        has_many_rows = min(trials[i].n_rows for i in rivals) >= _MANY_ROWS
+        has_many_rows = min(job.n_trained(0) for i in rivals for job in trials[i].jobs) >= _MANY_ROWS
         if len(rivals) < (_WORTH_HALVING_MANY_ROWS if has_many_rows else _WORTH_HALVING):
             continue
         left = (i for i in rivals if not outcomes[i].is_dropped)
@@ -317,13 +312,8 @@ def _going_on(
         for i in ahead[max(_FEWEST, math.ceil(keep * len(rivals))) :]:
             if i in running:
                 outcomes[i] = replace(outcomes[i], is_dropped=True)
-    may_finish = stop >= _FINISHED_FROM * schedule
-    return [
-        i
-        for i in running
-        if not outcomes[i].is_dropped
-        and not (may_finish and stop - (outcomes[i].epochs or stop) >= _WITHOUT_GAIN * stop)
-    ]
+    latest = (1 - _WITHOUT_GAIN) * stop if stop >= _FINISHED_FROM * schedule else 0
+    return [i for i in running if not outcomes[i].is_dropped and (outcomes[i].epochs or stop) > latest]
 
 
 # -- settings on folds, and networks of a chosen setting ---------------------------------------------------------------
@@ -425,8 +415,7 @@ class SearchRun:
             losses.append(np.where(np.isfinite(curve), curve, np.inf))
         trial.losses += np.mean(losses, axis=0).tolist()
         record = int(np.argmin(trial.losses))
-        logits = self._no_logits()
-        scores = []
+        logits, scores = self._no_logits(), []
         for fold, (price, (_, held_out)) in enumerate(zip(prices, rows.folds, strict=True)):
             own = rows.labels.columns(trial.record(fold, record, rows.X, held_out)) + moved[fold]
             logits[held_out] = own
@@ -436,12 +425,13 @@ class SearchRun:
 
     def _has_room_for_states(self, trials: list[Trial]) -> bool:
         """Whether what one part of a schedule leaves to the next takes no more than a quarter of the bound."""
-        from crcen.training.engine import Trainer
+        from crcen.training.engine import Trainer, n_parameters
 
         if self.memory_bytes is None or not isinstance(self.train, Trainer):
             return True
-        # Those that go on and those they started from are there at a time.
-        return 2 * sum(self.train.state_bytes(job) for trial in trials for job in trial.jobs) <= self.memory_bytes // 4
+        # Parameters and two moments in float32, of those that go on and those they started from.
+        n_inputs, jobs = self.train.data.n_inputs, [job for trial in trials for job in trial.jobs]
+        return 2 * 12 * sum(n_parameters(job, n_inputs) for job in jobs) <= self.memory_bytes // 4
 
 
 # -- screening on a subsample ------------------------------------------------------------------------------------------
