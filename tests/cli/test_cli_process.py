@@ -185,7 +185,7 @@ def test_ctrl_c_in_the_middle_of_a_fit_is_one_line_and_leaves_nothing(train, tmp
     time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (130, "", "crcen: interrupted; nothing was written.\n")
+    assert (process.returncode, out, err) == (130, "", "crcen: interrupted; no result was written.\n")
     assert os.listdir(tmp_path) == []
 
 

@@ -470,7 +470,7 @@ def test_the_evidence_is_that_of_evaluate_on_rows_that_were_not_trained_on(fitte
     assert fit.model.weighting_.counts.sum() == 4000 - fit.n_held_out
     whole, text = json.loads(json.dumps(fit.to_dict())), str(fit)
     assert list(whole)[:5] == ["data", "target", "classes", "rows", "price"]
-    assert [member["name"] for member in whole["members"]] == ["networks", "trees", "committee"]
+    assert [member["name"] for member in whole["leaderboard"]] == ["networks", "trees", "committee"]
     values = whole["held_out"]["evidence"]
     assert 0.4 * fit.n_held_out < values["rows"] < 0.6 * fit.n_held_out
     counts = values["counts"] if n_classes == 2 else {}
@@ -526,7 +526,7 @@ def test_every_row_has_one_use_and_clusters_and_copies_stay_together(tmp_path, m
 def test_a_network_is_left_out_if_a_trial_gets_no_weight_unless_its_settings_are_stated(monkeypatch):
     monkeypatch.setattr(StackingRows, "has_use_for_network", lambda rows, blocks, most_rows, epochs: False)
     fit = crcen.fit_files(interaction_rows(), target="y", epochs=3)
-    assert ([one["name"] for one in fit.to_dict()["members"]], fit.network) == (["trees", "committee"], None)
+    assert ([one["name"] for one in fit.to_dict()["leaderboard"]], fit.network) == (["trees", "committee"], None)
     assert "there is no network, since a trial" in str(fit)
     assert fit.model.weighting_.counts.sum() == 4000 - fit.n_held_out
     assert crcen.fit_files(interaction_rows(), target="y", epochs=1, hidden=(2,)).network.n_iter_ == 1
@@ -543,7 +543,7 @@ def test_a_command_reports_evidence_first_and_networks_alone_remain(fit_command,
     printed, _ = fit_command(tmp_path / "rows.csv", "y", *options, "--learner", "networks", "--json")
     values = json.loads(printed)
     assert any("fee" in note and "CRC006" in note for note in values["notes"])
-    assert values["members"] == []
+    assert values["leaderboard"] == []
     assert values["held_out"]["rows"] == values["held_out"]["evidence"]["rows"] > 0.03 * 4000
 
 

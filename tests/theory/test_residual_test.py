@@ -238,6 +238,16 @@ def test_tail_is_exact_at_the_end_of_the_range_and_for_two_clouds_with_cancellin
     assert 0.01 < tail.residual_test(values, p, likely).p_value < 0.2
 
 
+@pytest.mark.parametrize("extra", [0.0, 1e-9])
+@pytest.mark.parametrize("n_surprises", [0, 1])
+def test_tail_of_a_nearly_certain_model_is_the_chance_of_a_surprise(n_surprises, extra):
+    p = pair(np.r_[np.full(50, 1 - 1e-6), np.full(1450, 1e-6)])
+    values = tail.residual_values(p, np.array([1.0, 10.0]), 1)
+    total = values[:50, 1].sum() + values[50:, 0].sum() + n_surprises * (np.ptp(values[60]) - 1e-3)
+    exact = 2 * (1 - (1 - 1e-6) ** 1450) if n_surprises else 1.0
+    assert tail.tail_p_value(values, p, total, extra) == pytest.approx(exact, rel=0.01)
+
+
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_tail_matches_simulated_sums(n_classes):
     rng = np.random.default_rng(n_classes)

@@ -13,11 +13,7 @@ _RARELY_USED = (
     *("numpy.testing", "scipy.special", "scipy.stats"),
 )
 # What scikit-learn imports of them by name, and only calls.
-_BY_NAME = {
-    "scipy.sparse.csgraph": ("laplacian",),
-    "scipy.sparse.linalg": ("cg", "LinearOperator"),
-    "scipy.stats": ("rankdata",),
-}
+_BY_NAME = {"scipy.sparse.csgraph": "laplacian", "scipy.sparse.linalg": "cg LinearOperator", "scipy.stats": "rankdata"}
 _REMOVAL = Lock()  # other threads may import the same modules meanwhile
 
 
@@ -51,7 +47,7 @@ def import_with_lazy(module: str, *names: str) -> Any:
             one: Any = LazyModule(name)
             if name in _BY_NAME:
                 one.__path__ = [f"{place}/{child}" for place in import_module(parent).__path__]
-                for function in _BY_NAME[name]:
+                for function in _BY_NAME[name].split():
                     setattr(one, function, partial(_call, name, function))
             if parent:
                 setattr(import_module(parent), child, one)  # as an import does

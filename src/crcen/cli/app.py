@@ -293,7 +293,7 @@ def add_command(
     panel: str | None = None,
     has_json: bool = True,
     exit_code: Callable[[Any], int] = lambda result: 0,
-    interrupted: str = "nothing was written",
+    interrupted: str = "no result was written",
 ) -> None:
     """Register a command that calls ``function`` (see `library`) and prints its result.
 

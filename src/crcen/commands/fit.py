@@ -218,7 +218,8 @@ class TableFit(FittedTable):
             own = {name: json_value(one.value) for name, one in positive.metrics.items() if name != "cost_per_1000"}
             out_of_fold |= {"counts": count_values(positive.counts), **own}
         residual = equation.residual if np.ndim(equation.lhs) == 0 else equation.residuals
-        sides = {"left": equation.lhs, "right": equation.rhs, "shift": model.estimator_.oof_shift_}
+        rows, shift = f"{equation.rows}, before the shift", model.estimator_.oof_shift_
+        sides = {"left": equation.lhs, "right": equation.rhs, "rows": rows, "shift": shift}
         return {
             **self._model_values(self.n_rows, **own_price),
             "columns_read": [*map(str, model.feature_names_in_), self.target],
@@ -418,7 +419,7 @@ def fit_table(
         is_audited = audit_probability is not None or selected_by is not None
         rows = inputs.rows_of(source, target, positive, *roles, frame=frame, is_audited=is_audited)
     reasons = {**dict.fromkeys([drop] if isinstance(drop, str) else drop, "asked for"), **roles}
-    reasons.pop(target, None)
+    require(target not in reasons, f"drop must name other columns than the target: got {target!r}.", "drop")
     weights = None if weight is None else inputs.weights_of(rows.frame[weight])
     if audit_probability is not None:
         inverse, cut = clipped_weights(1.0 / rows.frame[audit_probability].to_numpy(dtype=np.float64))
@@ -526,7 +527,8 @@ def unfitted_learner(
     require(effort == "standard" or (is_search and (effort == "best" or learner is None)), alone, "effort", "learner")
     no_limit = "time_limit must go with the learner trees or committee: a search of networks has none."
     require(time_limit is None or is_search, no_limit, "time_limit")
-    check("time_limit", time_limit, time_limit is None or time_limit > 0, "be a number of seconds above 0")
+    is_time = time_limit is None or (isinstance(time_limit, int | float) and time_limit > 0)
+    check("time_limit", time_limit, is_time, "be a number of seconds above 0")
     if estimator is not None:
         return clone(estimator)
     if learner == "networks" and n_rows > _MANY:  # where settings differ less and cost more

@@ -71,7 +71,7 @@ class FilesFit(FittedTable):
         network = None if one is None else {"hidden": [*one.recipe_.hidden], "l2": one.l2, "epochs": one.n_iter_}
         return {
             **self._model_values(float(model.weighting_.counts.sum())),
-            "members": [attributes(one, "name weight log_loss settings") for one in members],
+            "leaderboard": [attributes(one, "name weight log_loss settings") for one in members],
             "network": network,
             "key_equation": attributes(model.key_equation_, "residual rows"),
             "loss_curve": [] if one is None else one.loss_curve_.tolist(),
@@ -192,6 +192,7 @@ def fit_files(
         **dict.fromkeys(drop, "asked for"),
         **({} if clusters is None else {clusters: "keeps rows of a cluster together"}),
     }
+    require(target not in drop, f"drop must name other columns than the target: got {target!r}.", "drop")
     dropped.pop(target, None)
     names = tuple(name for name in table.columns if name != target and name not in dropped)
     require_input(names, f"{table.name} holds no column but {target} to learn from.")
@@ -347,7 +348,7 @@ def _evidence(
     y = np.array([labels[cell] for cell in frame[target]])
     missing = [label for label in model.classes_.tolist() if not (y == label).any()]
     if missing:
-        notes.append(f"no held-out row of {listed(missing)}: give a larger hold_out")
+        notes.append(f"no held-out row of {listed(missing)}: hold out a larger share")
         return None
     frame, clusters = frame.assign(**{target: y}), held_out.clusters
     if clusters is not None:

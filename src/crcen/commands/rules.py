@@ -427,7 +427,7 @@ class ClassShares:
             each = f"be auto or a share for each of the {len(labels)} classes, such as {labels[0]}=0.2"
             check("prevalence", prevalence, price.positive is not None, each)
             own = positive_number(prevalence, "prevalence")
-            hint = f": did you mean {own / 100:g}?" if 1.0 < own < 100.0 else "."
+            hint = f": did you mean {own / 100:g}?" if 2.0 <= own < 100.0 else "."
             require(own < 1.0, f"prevalence must be a share between 0 and 1: got {own:g}{hint}", "prevalence")
             shares = np.where(np.arange(2) == price.positive, own, 1.0 - own)
         return cls(labels, tuple(Interval(float(one), math.nan, math.nan) for one in shares), trained, False)

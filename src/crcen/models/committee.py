@@ -214,7 +214,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
             return min((_loss(one, task) for one in list(found.values())), default=np.inf)
 
         may_wait = task.n_classes == 2 and not clock.is_limited
-        beside = [i for i, kind in enumerate(order) if kind.runs_on_gpu(self.device) and i and may_wait]
+        beside = [i for i, kind in enumerate(order) if i and may_wait and kind.runs_on_gpu(self.device)]
         with ThreadPoolExecutor(1) as pool:
             waiting = [pool.submit(search, i, first_loss.result) for i in beside]
             try:

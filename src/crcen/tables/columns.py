@@ -505,7 +505,7 @@ def why_numbering(name: str, values: Array) -> str:
     n_values, spread = len(np.unique(values)), float(values.max() - values.min())
     if n_values == n:
         if spread < 1.5 * n:
-            return f"numbers the rows: {n} different whole numbers in a row"
+            return f"numbers the rows: {n} different whole numbers in a narrow range"
         if not _is_time(name, values):
             if n * n / (2.0 * spread) > _EXPECTED_TIES:
                 return f"numbers the rows, with gaps: {n} different whole numbers"

@@ -213,8 +213,8 @@ def are_coarse(names: Sequence[str], codes_of: Callable[[Sequence[str]], Hashes]
         if (np.bincount(values)[values] == counts)[is_twin].mean() < _ALONE:
             return False
         others = codes_of([name for name in names if name not in some])
-        n_equal = len(rows) - len(pd.unique(mixed_bits(others ^ rng.permutation(codes))))
-        return n_equal <= _BY_CHANCE * n_copies
+        n_different = len(pd.unique(mixed_bits(others ^ rng.permutation(codes))))
+        return len(rows) - n_different <= _BY_CHANCE * n_copies
 
     orders = (rng.permutation(names).tolist() for _ in range(4))
     halves = (half for order in orders for half in (order[::2], order[1::2]))

@@ -433,6 +433,6 @@ def _share(value: object, name: str, *, includes_one: bool) -> float:
     share = positive_number(value, name)
     if share > 1.0 or (share == 1.0 and not includes_one):
         most = "at most 1" if includes_one else "below 1"
-        meant = f": did you mean {share / 100:g}?" if 1.0 < share < 100.0 else ""
+        meant = f": did you mean {share / 100:g}?" if 2.0 <= share < 100.0 else ""
         raise InvalidParameter(f"{name} must be a share above 0 and {most}, got {share:g}{meant}")
     return share

@@ -318,15 +318,24 @@ def stratified_factor(values: Array, p: Array) -> float:
 
 
 def upper_tail(values: Array, p: Array, total: float, extra: float = 0.0) -> float:
-    """P(S ≥ total) by Lugannani and Rice, exact at the ends of the range; ``extra`` is a normal error's variance."""
+    """P(S ≥ total) by Lugannani and Rice, exact at the ends of the range; ``extra`` is a normal error's variance.
+
+    The formula is for continuous sums. The probabilities of no and of exactly one unexpected label bound the tail from
+    both sides: they are nearly everything for a model that is almost certain of all rows.
+    """
     variance = variance_of(values, p) + extra
     if variance <= 0.0:
         return 0.5
     unit = math.sqrt(variance)
     x, z, rest = values / unit, total / unit, extra / variance
+    slack, likeliest = 1e-12 * float(np.abs(x).max(axis=1).sum()), p.argmax(axis=1)[:, None]
+    usual, most = np.take_along_axis(x, likeliest, 1), np.take_along_axis(p, likeliest, 1)
+    ahead = usual.sum() - z + np.append(x - usual, 0.0)  # of sums with one other label, and with none
+    chances = most.prod() * np.append(np.where(np.arange(p.shape[1]) == likeliest, 0.0, p / most), 1.0)
+    is_above = special.ndtr(ahead / math.sqrt(rest)) if extra else ahead >= -slack
+    least, greatest = float(chances @ is_above), 1.0 - float(chances @ (1.0 - is_above))
     if not extra:
         top, bottom = np.where(p > 0.0, x, -np.inf).max(axis=1), np.where(p > 0.0, x, np.inf).min(axis=1)
-        slack = 1e-12 * float(np.abs(x).max(axis=1).sum())
         if z >= top.sum() - slack:
             return float(np.exp(np.log((p * (x >= top[:, None])).sum(axis=1)).sum()))
         if z <= bottom.sum() + slack:
@@ -353,7 +362,7 @@ def upper_tail(values: Array, p: Array, total: float, extra: float = 0.0) -> flo
     tail = float(special.ndtr(-r)) + math.exp(-0.5 * r * r) / math.sqrt(2.0 * math.pi) * correction
     if not 0.0 <= tail <= 1.0:  # far out: Barndorff-Nielsen's form of the same approximation stays inside
         tail = float(special.ndtr(-r - math.log(t * math.sqrt(curvature) / r) / r))
-    return min(max(tail, 0.0), 1.0)
+    return min(max(tail, least), greatest)
 
 
 def _cumulants(x: Array, p: Array, t: float, extra: float) -> tuple[float, float, float, float]:

@@ -93,7 +93,7 @@ def checked_folds(
             absent = "one class only" if n_classes == 2 else "no row of a class"
             raise InvalidInput(
                 f"a training fold holds {absent}: got {plural(np.bincount(numbers).min(), 'row')} of the rarest class "
-                f"for {plural(len(folds), 'fold')}; use fewer folds or stratified ones."
+                f"for {plural(len(folds), 'fold')}; it needs at least 2, or fewer folds, or stratified ones."
             )
     return folds
 
