@@ -214,6 +214,7 @@ def test_a_target_of_several_values_with_a_positive_one(rows, tmp_path, crcen_co
     ("change", "words"),
     [
         (lambda rows: rows.assign(label="ok"), "must have two different values: got one, ok"),
+        (lambda rows: rows.assign(label=["fraud"] + ["ok"] * (N - 1)), "at least 2 rows of each value"),
         (lambda rows: rows.assign(label=np.arange(N) % 51), "must have at most 50 different values: got 51 (0, 1, 2"),
         (lambda rows: rows.assign(label=np.arange(N) + 0.5), "must have at most 50 different values: got 900"),
         (lambda rows: rows[["row", "constant", "label"]], "no column is left to learn from"),
@@ -537,8 +538,11 @@ def test_a_command_reports_evidence_first_and_networks_alone_remain(fit_command,
     printed, _ = fit_command(tmp_path / "rows.csv", "y", *options, "--hold-out", "20%", "--memory", "9GB")
     assert printed.index("found ") < printed.index("Columns ")
     assert "trees      weight" in printed
+    rows = interaction_rows()
+    rows.assign(fee=np.where(rows["y"] == 1, rows["y"], np.nan)).to_csv(tmp_path / "rows.csv", index=False)
     printed, _ = fit_command(tmp_path / "rows.csv", "y", *options, "--learner", "networks", "--json")
     values = json.loads(printed)
+    assert any("fee" in note and "CRC006" in note for note in values["notes"])
     assert values["leaderboard"] == []
     assert values["held_out"]["rows"] == values["held_out"]["evidence"]["rows"] > 0.03 * 4000
 

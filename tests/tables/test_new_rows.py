@@ -223,10 +223,11 @@ def test_where_all_rows_repeat_or_few_are_compared_nothing_is_claimed(new):
 
 
 def test_half_of_the_rows_have_a_twin():
-    """Splits of a table in which rows repeat: never accused over many draws; training rows always known."""
+    """Splits of rows that repeat by chance are never accused over many draws; copies and training rows always known."""
     rng = np.random.default_rng(3)
-    pool = _known(900, seed=4)[["amount", "country", "is_new"]]
-    pool = pd.concat([pool, pool[:300], pool[:200], pool[:100]])
+    pool, rows = (_known(n, seed=4)[["amount", "country", "is_new"]] for n in (1500, 900))
+    pool["amount"] = (pool["amount"] / 5).round()
+    copies = pd.concat([rows, rows[:300], rows[:200], rows[:100]])
     for _ in range(40):
         order = rng.permutation(len(pool))
         train, test = pool.iloc[order[400:]], pool.iloc[order[:400]]
@@ -236,6 +237,7 @@ def test_half_of_the_rows_have_a_twin():
         # As many as a training row's chance of a twin says, within four standard deviations.
         assert abs(fresh.n_seen - fresh.n_expected) < 4 * np.sqrt(2 * fresh.n_expected + 0.25 / 0.75 * fresh.n_rows)
         assert _judge(columns, fingerprint, train).status == "seen"
+        assert _judge(*_fingerprint(copies.iloc[order[400:]]), copies.iloc[order[:400]]).status == "seen"
 
 
 def test_buckets_are_occupied_at_the_stated_rate_and_kept_in_files(trained, tmp_path):

@@ -31,6 +31,7 @@ from crcen.models.members.registry import MEMBERS
 from crcen.report.checks import selection_of
 from crcen.report.quality import METRICS, RowMetrics, count_sentence, count_values, measured_text, of_no_use, too_good
 from crcen.tables.cells import TableCells
+from crcen.tables.fingerprint import row_hashes
 from crcen.tables.leaks import Signs, find_signs
 from crcen.tables.profile import rows_to_score
 from crcen.theory.checks import check_whole_number
@@ -51,6 +52,9 @@ _MANY = 10_000  # rows above which a search of networks has fewer settings
 _FIT_SHARE = 0.7  # of a time limit, for members of a committee
 _FEW = 10  # rows of a class: too few for reliable figures, and for refits on halves of the rows
 _MOST_REFIT_ROWS = 5_000
+_MOST_GROUPS = 2_048  # into which rows are put by their hashes, so that copies stay together
+_COPIES_TOGETHER = "copies of a row were held out together, so that no model was judged on a copy of its training rows"
+_COPIES_APART = "figures of held-out rows are too good, as the model had seen copies of them: remove the copies"
 _MOST_UNEVEN = 100.0  # ratio of balanced weights that is pointed out
 # Shares of alarms that differ by both: a refit on more rows is another model, so some difference is expected.
 _FACTOR, _Z = 1.5, 4.0
@@ -431,13 +435,9 @@ def fit_table(
         weighting = goal.over_days(days.astype(np.int64))
     related = None if clusters is None else inputs.cluster_numbers(rows.frame[clusters])
     together = related if time is None else inputs.times_of(rows.frame[time], time)
-    folds, how = folds_of(rows.y, together, clusters, time, n_splits, random_state)
     search = unfitted_learner(learner, estimator, time_limit, len(y), effort)
     if time_limit is not None:  # the rest is for encoding, refits and files
         search.set_params(time_limit=max(1e-3, _FIT_SHARE * (time_limit - (clock.perf_counter() - start))))
-    search.set_params(
-        weighting=weighting, pos_label=rows.positive, cv=folds, random_state=random_state, verbose=verbose
-    )
     columns: Options = {"drop": reasons, "keep": keep, "categorical": categorical}
     model = TableClassifier(estimator=search, fingerprint=fingerprint, random_state=random_state, **columns)
     table = TableCells(rows.frame)
@@ -445,6 +445,17 @@ def fit_table(
     if onnx is not None:
         check_exportable(model, onnx, data)
     encoded = model.encode(table)
+    numbers = inputs.labels_as(rows.y, np.unique(y), target)
+    signs = find_signs(model.columns_, table, numbers, np.unique(y).tolist(), model.dropped_)
+    copies = []
+    if together is None and signs.duplicates.notes and not signs.duplicates.is_coarse:
+        groups = (row_hashes(model.columns_, table, encoded.X, 0) % np.uint64(_MOST_GROUPS)).astype(np.int64)
+        n_groups = np.bincount(np.unique(numbers * _MOST_GROUPS + groups) // _MOST_GROUPS)  # of each class
+        together = related = groups if n_groups.min() > 1 else None
+        copies = [_COPIES_APART if related is None else _COPIES_TOGETHER]
+    folds, how = folds_of(rows.y, together, clusters or "copies of a row", time, n_splits, random_state)
+    stated: Options = {"weighting": weighting, "pos_label": rows.positive, "cv": folds}
+    search.set_params(random_state=random_state, verbose=verbose, **stated)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
         model.fit_encoded(table, encoded, rows.y, weights, groups=together)
@@ -454,8 +465,6 @@ def fit_table(
     with busy("measuring the model's error", visible=bool(verbose)):
         halves: Options = {"sample_weight": weights, "clusters": related, "random_state": random_state}
         _measure_training_error(model, encoded.X, y, n_refits, until, halves)
-    numbers = inputs.labels_as(rows.y, model.classes_, target)
-    signs = find_signs(model.columns_, table, numbers, model.classes_.tolist(), model.dropped_)
     if signs.leaks:
         model.leaks_ = [" and ".join(one.columns) for one in signs.leaks]
     p, seen, expense, seen_from_positive = _held_out(model, y, weights, encoded.X, related)
@@ -466,6 +475,7 @@ def fit_table(
     rare = [f"{model.classes_[k]} ({sizes[k]})" for k in some if sizes[k] < _FEW]
     notes = [
         *signs.notes,
+        *copies,
         *([] if selection is None else selection.notes),
         *rows.notes,
         *model.notes_,

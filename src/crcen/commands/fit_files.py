@@ -37,6 +37,7 @@ from crcen.scale.mixed_table import EncodedRows, FingerprintOfAll, FrameSample, 
 from crcen.scale.sources import OPEN_BYTES, ArrowSource, check_counts, lock_storage, rows_together
 from crcen.tables.cells import TableCells, as_text
 from crcen.tables.columns import BooleanColumn, DroppedColumn, NumberColumn, encode_table
+from crcen.tables.leaks import Signs, find_signs
 from crcen.tables.locations import masked
 from crcen.tables.profile import held_out_sums, profile_of, training_scores, typical_table
 from crcen.tables.reading import STREAM_BYTES, Table, dataset_of, index_columns, kind_of, open_table
@@ -204,7 +205,10 @@ def fit_files(
     with progress_bar("reading the table", visible=bool(verbose)) as show:
         mixed_table.survey_table(table, survey, bound.releasing(show), sizes["frame"])
     labels, positive, found = inputs.class_labels(survey.labels, target, positive, table.name)
-    price = stated_weighting(weighting, costs, sorted(set(labels.values())), target)
+    classes = sorted(set(labels.values()))
+    counts = [sum(survey.labels[cell] for cell, label in labels.items() if label == one) for one in classes]
+    inputs.check_class_sizes(dict(zip(classes, counts, strict=True)), target)
+    price = stated_weighting(weighting, costs, classes, target)
     declared = _columns_of_type(table, pa.types.is_dictionary)
     learned = mixed_table.learn_columns(survey, keep=keep, categorical=categorical, declared=declared, seed=seed)
     notes = [*table.notes, *found]
@@ -230,8 +234,7 @@ def fit_files(
     bound.expected["kept"] = 2 * raw_bytes * len(sample)
     if learner == "committee":
         room = memory if engine == "ray" and memory is not None else bound.share("trees")
-        classes, cells = sorted(set(labels.values())), TableCells(sample[:: -(-len(sample) // sizes["bins"])])
-        counts = [sum(survey.labels[cell] for cell, label in labels.items() if label == one) for one in classes]
+        cells = TableCells(sample[:: -(-len(sample) // sizes["bins"])])
         own = Labels.from_totals(np.array(classes), counts, counts, positive, price)
         threads = cpus if engine == "ray" else joblib.cpu_count()
         blocks = (encode_table([column], cells).X for column in learned.used)
@@ -309,7 +312,13 @@ def fit_files(
     encoded = model.encode(sample)
     model.background_ = typical_table(model.columns_, encoded.X)
     scores = training_scores(estimator, encoded.X[:: -(-len(encoded.X) // _SCORED_ROWS)])
-    model.profile_ = profile_of(model.columns_, TableCells(sample), encoded, scores)
+    cells = TableCells(sample)
+    model.profile_ = profile_of(model.columns_, cells, encoded, scores)
+    numbers = np.array([classes.index(labels[cell]) for cell in sample[target]])
+    leaks = find_signs(model.columns_, cells, numbers, classes, model.dropped_).leaks
+    if leaks:
+        model.leaks_ = [" and ".join(one.columns) for one in leaks]
+        notes += Signs(leaks).notes
     if fingerprint:
         model.fingerprint_ = hashes.fingerprint()
     inputs.remember(model, table, clusters)

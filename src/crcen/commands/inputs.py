@@ -1,5 +1,6 @@
 """What commands take: a data frame or a file, a model or its file, and columns of labels, amounts, times and groups."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -163,12 +164,15 @@ def rows_of(
     # Of more than two each row holds its own string: as an array of strings all would be as wide as the longest.
     is_many_texts = len({*labels.values()}) > 2 and any(isinstance(label, str) for label in labels.values())
     y = np.array([labels[cell] for cell in frame[target].tolist()], dtype=object if is_many_texts else None)
-    classes, counts = np.unique(y, return_counts=True)
-    each = f"the target {target} needs at least 2 rows of each value, one to learn from and one to check with"
-    got = f"got 1 of {_listed([classes[np.argmin(counts)]])}."
-    # Of more classes one with a single row is trained on in every fold.
-    require_input(counts.min() >= 2 or len(classes) > 2, f"{each}: {got}")
+    check_class_sizes(Counter(y.tolist()), target)
     return Rows(frame.drop(columns=target), pd.Series(y, name=target), positive, [*notes, *found])
+
+
+def check_class_sizes(counts: Mapping[Label, int], target: str) -> None:
+    """Reject two classes if one has a single row; of more classes such a row is trained on in every fold."""
+    each = f"the target {target} needs at least 2 rows of each value, one to learn from and one to check with"
+    rarest = min(counts, key=lambda label: counts[label])
+    require_input(counts[rarest] >= 2 or len(counts) > 2, f"{each}: got 1 of {_listed([rarest])}.")
 
 
 def missing_note(n_rows: int, column: str, *, is_unlabelled: bool = False) -> str:

@@ -24,7 +24,8 @@ from crcen.commands import inputs
 from crcen.commands.inputs import MOST_CLASSES, Data, check, is_share, require, require_input
 from crcen.commands.results import Result
 from crcen.tables.columns import why_codes, why_numbering
-from crcen.tables.leaks import Duplicates, are_coarse
+from crcen.tables.fingerprint import are_coarse
+from crcen.tables.leaks import Duplicates
 from crcen.tables.locations import format_of_name
 from crcen.tables.reading import Table, open_table
 from crcen.tables.writing import TableWriter

@@ -4,6 +4,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from crcen.scale.sources import OPEN_BYTES, ArrowSource, Chunk, kept_in, labels_
 from crcen.tables import columns as kinds
 from crcen.tables.cells import ColumnCells, TableCells, as_arrow, as_text
 from crcen.tables.columns import CategoryColumn, Column, DroppedColumn, NumberColumn
-from crcen.tables.fingerprint import MOST_HASHES, Fingerprint, row_hashes
+from crcen.tables.fingerprint import MOST_HASHES, Fingerprint, are_coarse, row_hashes
 from crcen.tables.reading import Table
 from crcen.theory.rows import Array, ArrowTable, Bools, DataFrame, Index, LabelArray, RecordBatch
 
@@ -200,7 +201,7 @@ class TableSurvey:
         cells.load(name for name, facts in self.facts.items() if facts.looks_numeric)
         for name, facts in self.facts.items():
             facts.add(cells[name], is_counted=name in self.counted)
-        self.sample.add(frame[list(self.columns)], rows, file, origin)
+        self.sample.add(frame[[*self.columns, self.target]], rows, file, origin)
 
 
 FRAME_ROWS = 20_000
@@ -330,11 +331,14 @@ def _set_right(column: Column, facts: ColumnFacts, notes: list[str]) -> Column |
 
 
 class FingerprintOfAll:
-    """The `Fingerprint` of streamed rows: the smallest of their hashes with their counts; a sample gives the salt."""
+    """The `Fingerprint` of streamed rows: the smallest of their hashes with counts; a sample gives the rest."""
 
     def __init__(self, columns: list[Column], sample: DataFrame) -> None:
         self._columns, cells = columns, TableCells(sample)
-        content = np.sort(row_hashes(columns, cells, stored_parts(columns, cells, Counter()), 0)).tobytes()
+        parts = stored_parts(columns, cells, Counter())
+        codes_of = partial(row_hashes, columns, cells, parts, 0)
+        content, names = np.sort(codes_of()).tobytes(), [column.name for column in columns]
+        self._is_coarse = are_coarse(names, codes_of)
         self._salt = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big") or 1
         self._hashes, self._counts = np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int64)
         self._limit = 2**64 - 1
@@ -351,7 +355,8 @@ class FingerprintOfAll:
 
     def fingerprint(self) -> Fingerprint:
         """The fingerprint of all rows so far."""
-        return Fingerprint.of_hashes(self._salt, self._hashes, self._counts[:, None], self._limit)
+        counts = self._counts[:, None]
+        return Fingerprint.of_hashes(self._salt, self._hashes, counts, self._limit, is_coarse=self._is_coarse)
 
 
 _TARGET = "target"

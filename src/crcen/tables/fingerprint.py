@@ -8,8 +8,9 @@ import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,8 @@ from crcen.tables.cells import TableCells
 from crcen.tables.columns import Column, blocks_of
 from crcen.theory.rows import Array, Bools, DataFrame, Hashes, Index, LabelArray, Series
 
+Parts: TypeAlias = Array | Sequence[LabelArray]  # encoded rows, or their parts by column with places of categories
+Names: TypeAlias = Sequence[str] | None
 FALSE_MATCH_RATE = 0.25
 # Of more different rows, those with the smallest hashes are kept; new rows are compared if their hashes are as small.
 MOST_HASHES = 65_536
@@ -35,6 +38,9 @@ _MOST_TWINS = 0.9
 _MOST_COMMON = 1.2
 # Oversampling repeats a row at most so often.
 _MOST_COPIES = 10.0
+# Rows are copies if such a share of those with a twin have values of their own, such a share of copies is left after a
+# shuffle of these values, and a row occurs at most so often on average.
+_ALONE, _BY_CHANCE, _MOST_REPEATS = 0.7, 0.5, 5.0
 _FEWEST_ROWS, _FEWEST_SEEN, _SMALLEST_EXCESS, _Z = 20, 5, 0.02, 4.5
 
 
@@ -81,7 +87,8 @@ class Recognition:
 class Fingerprint:
     """Occupied buckets of row hashes, one bit each; rows with hashes up to ``limit`` are kept.
 
-    ``salt`` makes fingerprints of different tables incomparable; ``twins`` are the shares of rows with an equal one.
+    ``salt`` makes fingerprints of different tables incomparable; ``twins`` are rows with an equal one
+    by class, ``n_twins`` those that are equal by chance: see `are_coarse`.
     """
 
     salt: int
@@ -101,14 +108,14 @@ class Fingerprint:
             raise ValueError("the fingerprint of the training rows has invalid buckets or counts")
 
     @classmethod
-    def of_hashes(cls, salt: int, hashes: Hashes, counts: Index, limit: int) -> "Fingerprint":
+    def of_hashes(cls, salt: int, hashes: Hashes, counts: Index, limit: int, *, is_coarse: bool) -> "Fingerprint":
         """The fingerprint of different salted hashes, with the rows of each by class: (hashes, K)."""
         n_buckets = max(8, math.ceil(-len(hashes) / math.log1p(-FALSE_MATCH_RATE)))
         occupied = np.zeros(n_buckets, dtype=bool)
         occupied[_bucket(hashes, n_buckets)] = True
         twins = np.where(counts > 1, counts, 0).sum(axis=0)
         total = counts.sum(axis=1)
-        n_twins = int(total[total > 1].sum())
+        n_twins = int(total[total > 1].sum()) if is_coarse else 0
         return cls(salt, np.packbits(occupied), n_buckets, limit, counts.sum(axis=0), twins, n_twins)
 
     @property
@@ -185,14 +192,41 @@ def fingerprint_of(columns: list[Column], table: TableCells, X: Array, numbers: 
     found, at = np.unique(mixed_bits(unsalted ^ np.uint64(salt)), return_inverse=True)
     limit = int(found[MOST_HASHES - 1]) if len(found) > MOST_HASHES else 2**64 - 1
     counts = np.bincount(at * n_classes + numbers, minlength=len(found) * n_classes).reshape(-1, n_classes)
-    return Fingerprint.of_hashes(salt, found[:MOST_HASHES], counts[:MOST_HASHES], limit)
+    is_coarse = are_coarse([one.name for one in columns], lambda names: row_hashes(columns, table, X, 0, names))
+    return Fingerprint.of_hashes(salt, found[:MOST_HASHES], counts[:MOST_HASHES], limit, is_coarse=is_coarse)
 
 
-def row_hashes(columns: Sequence[Column], table: TableCells, X: Array | Sequence[LabelArray], salt: int) -> Hashes:
-    """One hash a row; ``salt`` is 0, or that of a fingerprint. X may be parts by column, with places of categories."""
+def are_coarse(names: Sequence[str], codes_of: Callable[[Sequence[str]], Hashes]) -> bool:
+    """Whether chance explains equal rows, if any: columns do not tell different rows apart. Else equal rows are copies.
+
+    One column does, or each half of the columns (at random, as one half may repeat another), if most rows with a twin
+    share its values with no other row, and shuffling them separates most twins. ``codes_of`` hashes rows by columns.
+    """
+    rows, different = pd.factorize(codes_of(names))
+    counts, n_copies = np.bincount(rows)[rows], len(rows) - len(different)
+    if not n_copies or len(names) < 2 or len(rows) > _MOST_REPEATS * len(different):
+        return True
+    rng, is_twin = np.random.default_rng(0), counts > 1
+
+    def tell_apart(some: Sequence[str]) -> bool:
+        values = pd.factorize(codes := codes_of(some))[0]
+        if (np.bincount(values)[values] == counts)[is_twin].mean() < _ALONE:
+            return False
+        others = codes_of([name for name in names if name not in some])
+        n_different = len(pd.unique(mixed_bits(others ^ rng.permutation(codes))))
+        return len(rows) - n_different <= _BY_CHANCE * n_copies
+
+    orders = (rng.permutation(names).tolist() for _ in range(4))
+    halves = (half for order in orders for half in (order[::2], order[1::2]))
+    return not (any(tell_apart([name]) for name in names) or all(map(tell_apart, halves)))
+
+
+def row_hashes(columns: Sequence[Column], table: TableCells, X: Parts, salt: int, names: Names = None) -> Hashes:
+    """One hash a row, by columns with these names or all of them; ``salt`` is 0, or that of a fingerprint."""
     parts = X if not isinstance(X, np.ndarray) else [X[:, block] for block in blocks_of(columns)]
     hashes = np.zeros(len(parts[0]), dtype=np.uint64)
-    for part in _parts(columns, table, parts):
+    used = [pair for pair in zip(columns, parts, strict=True) if names is None or pair[0].name in names]
+    for part in _parts(used, table):
         hashes = mixed_bits(hashes ^ part)
     return mixed_bits(hashes ^ np.uint64(salt)) if salt else hashes
 
@@ -202,9 +236,9 @@ def _bucket(hashes: Hashes, n_buckets: int) -> Index:
     return (mixed_bits(hashes) % np.uint64(n_buckets)).astype(np.int64)
 
 
-def _parts(columns: Sequence[Column], table: TableCells, parts: Sequence[LabelArray]) -> Iterator[Hashes]:
+def _parts(used: Sequence[tuple[Column, LabelArray]], table: TableCells) -> Iterator[Hashes]:
     """What each row holds in each column, as integers."""
-    for column, encoded in zip(columns, parts, strict=True):
+    for column, encoded in used:
         key = name_key(f"{column.name}/0")
         if column.kind == "text":
             # Of the text itself: its components hold only what occurs in several rows.

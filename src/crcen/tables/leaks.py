@@ -4,18 +4,18 @@ A column that is recorded after the event is often set for one class only, which
 show. Each set of such rows is compared with the share of the class by an exact binomial test, corrected for all tests.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, islice
 from typing import NamedTuple
 
 import numpy as np
 
-from crcen._support.lazy import pd, stats
+from crcen._support.lazy import stats
 from crcen._support.text import json_value, listed
 from crcen.tables.cells import ColumnCells, TableCells, stacked
 from crcen.tables.columns import BooleanColumn, Column, DateColumn, DroppedColumn, NumberColumn, why_repeating
-from crcen.tables.fingerprint import duplicated_class, mixed_bits, name_key
+from crcen.tables.fingerprint import are_coarse, duplicated_class, mixed_bits, name_key
 from crcen.theory.limits import FEWEST_OF_A_CLASS, LEAK_AREA, NEAR_PERFECT_AREA
 from crcen.theory.rows import Array, Bools, Hashes, Index
 
@@ -29,10 +29,6 @@ _MOST_FOR_PRESENCE, _MOST_FOR_VALUES, _MOST_FOR_RANGES = 0.6, 0.2, 0.1
 _FLAG_COVERAGE, _MOST_FOR_FLAGS = 0.3, 0.5
 # Flags and presence are tested with fewer rows if these have one class without exception.
 _FEWEST_PURE_ROWS = 12
-# A column with such a share of different values makes rows differ.
-_FINE_SHARE = 0.4
-# Of equal rows, if half of the columns are compared instead of all of them.
-_MOST_PAIRS = 2
 # Values that are tested one by one, and pairs of dates that are compared.
 _MOST_VALUES, _MOST_DATES = 255, 10
 # Classes that single columns are ranked for, the commonest first, and rows that they are ranked on.
@@ -152,26 +148,6 @@ def find_signs(
     is_coarse = are_coarse(list(cells), lambda names: _row_codes({name: cells[name] for name in names}, len(numbers)))
     duplicates = Duplicates.of(_row_codes(cells, len(numbers)), numbers, labels, is_coarse=is_coarse)
     return Signs(tuple(leaks), duplicates, {name: reason for name, reason in reasons.items() if reason})
-
-
-def are_coarse(names: Sequence[str], codes_of: Callable[[Sequence[str]], Hashes]) -> bool:
-    """Whether rows are equal by chance: no column, and not each half of the columns, tells different rows apart.
-
-    ``codes_of`` hashes the rows by these columns. Halves are drawn at random, as one half may repeat the other.
-    """
-
-    def pairs(some: Sequence[str]) -> int:
-        counts = np.unique(codes_of(some), return_counts=True)[1]
-        return int((counts * (counts - 1)).sum())
-
-    if any(len(pd.unique(codes := codes_of([name]))) >= _FINE_SHARE * len(codes) for name in names):
-        return False
-    rng, most = np.random.default_rng(0), _MOST_PAIRS * pairs(names)
-    for _ in range(4 if len(names) > 1 else 0):
-        order = rng.permutation(names).tolist()
-        if pairs(order[::2]) > most or pairs(order[1::2]) > most:
-            return True
-    return len(names) < 2
 
 
 def _row_codes(cells: Mapping[str, Cells], n_rows: int) -> Hashes:
