@@ -168,8 +168,6 @@ def test_a_report_is_one_html_file(model_file, mixed_table, tmp_path):
         crcen.report_table(model_file, rows.drop(columns="bad"), out=tmp_path / "other.html")
 
 
-# -- three classes ---------------------------------------------------------------------------------------------------
-
 LABELS = ["brøken", "fine", "worn out"]
 
 

@@ -96,8 +96,6 @@ def test_memory_does_not_grow_with_the_rows(model_file, new, tmp_path, monkeypat
     assert max(alive) <= 2
 
 
-# -- three classes ---------------------------------------------------------------------------------------------------
-
 RNG = np.random.default_rng(0)
 NUMBERS = np.concatenate([np.arange(3), RNG.choice(3, 197, p=[0.7, 0.2, 0.1])])
 TABLE = pd.DataFrame({"hours": NUMBERS + RNG.normal(size=200), "site": RNG.choice(["Oslo", "Rome"], 200)})

@@ -195,9 +195,6 @@ def test_the_command_ends_with_0_when_quiet_and_3_on_an_alarm(model, crcen_comma
     assert (code, said["is_alarm"], said["call"], said["unlike"][0]["column"]) == (3, True, 2, "balance")
 
 
-# -- three classes ---------------------------------------------------------------------------------------------------
-
-
 def three_rows(n, seed, moved=0.0):
     """Three classes with a known softmax; the log-odds of brøken may have moved."""
     rng = np.random.default_rng(seed)

@@ -74,8 +74,6 @@ def test_posterior_is_calibrated_on_drawn_rows(make, posterior, ratio):
     assert stats.chi2(20).sf(np.sum(np.square(z))) > 1e-3
 
 
-# -- rare events ------------------------------------------------------------------------------------------------------
-
 FAMILIES = ["smooth", "tree"]
 
 

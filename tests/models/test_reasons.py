@@ -161,8 +161,6 @@ def test_reasons_in_words():
             refused()
 
 
-# -- for a class rather than another -----------------------------------------------------------------------------------
-
 Z = RNG.normal(size=(400, 4))
 SCORES = np.column_stack([2 * Z[:, 0] * Z[:, 1], np.sin(2 * Z[:, 2]) + 0.3, Z[:, 3] - 0.5])
 KINDS = np.array(["fine", "worn", "broken"])[np.argmax(SCORES + RNG.gumbel(size=SCORES.shape), axis=1)]

@@ -495,8 +495,6 @@ def _first_encoding(recipe: Recipe, rows: FitRows) -> InputEncoding:
     return fit_encoding(kind, layout, *own, standardize=recipe.standardize, indicators=indicators)
 
 
-# -- the number of epochs with the lowest loss on held-out rows, one number for all folds ------------------------------
-
 _States = list[TrainingState | None]
 
 _RECORD_BYTES = 2**28  # held-out logits are kept for every epoch while they take no more than this
@@ -592,9 +590,6 @@ class CutSchedule:
         whole, stop = (max(1, round(share * count)) for count in (self.jobs[0].max_epochs, epochs))
         on_all = [job.replace(max_epochs=whole, stop_epoch=min(stop, whole)) for job in self.jobs]
         return on_all, [job.replace(stop_epoch=epochs) for job in self.fold_jobs]
-
-
-# -- parallel fits, each on one thread: a small fit cannot use several cores by itself, and others have own threads ----
 
 
 def parallel_fits(model: Estimator, fit: Callable[[Part], Fitted], parts: Sequence[Part]) -> list[Fitted]:

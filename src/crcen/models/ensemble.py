@@ -138,8 +138,6 @@ class Ensemble:
         return replace(self, weighting=price, shift=self.shift + (price.log_weights - self.weighting.log_weights))
 
 
-# -- probability maps, from natural logits to natural probabilities, fitted on out-of-fold logits ----------------------
-
 # A map is one float64 array, so that a fitted model stays plain NumPy. For a binary problem it maps the log-odds of the
 # positive class: two numbers are slope and intercept, two rows of numbers are the corners (old, new) of a piecewise
 # linear function. For K classes it is (1 + K,): a common slope, and an intercept for each class.

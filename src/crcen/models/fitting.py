@@ -277,9 +277,6 @@ def agreed_shift(pooled: float, shifts: Array, variances: Array) -> float:
     return mean * kept if kept > 0.0 else 0.0
 
 
-# -- operating goals ---------------------------------------------------------------------------------------------------
-
-
 def before_goal(weighting: WeightingLike | ThresholdGoal) -> WeightingLike:
     """The weighting to fit at: λ = ½ if a goal is to be met later, otherwise the weighting itself."""
     goal = goal_of(weighting)

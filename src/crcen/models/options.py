@@ -114,8 +114,6 @@ class Search(Checked):
     memory_bytes: int | None = option(None, number, low=1, integer=True)
 
 
-# -- groups in set_params, and hints -----------------------------------------------------------------------------------
-
 _Kind = TypeVar("_Kind", bound=type)
 
 # Name of scikit-learn's networks, or of an earlier version, and what to write instead.

@@ -445,8 +445,6 @@ class DroppedColumn:
     reason: str
 
 
-# -- columns that only name or number their rows: a model that learns them learns the order of the file ----------------
-
 # What pandas calls the index of a frame in a file: without a name in Parquet, and in CSV.
 _NAMELESS_INDEX = re.compile(r"__index_level_\d+__|Unnamed: 0(\.\d+)*")
 _THINGS = (

@@ -390,8 +390,6 @@ def _independent_labels(one: Criterion, rows: ScoredClasses, confidence: float, 
     return math.nan, "not planned"
 
 
-# -- sample-size planning: labels for drift, for a recall bound and for a cost interval; audits ------------------------
-
 _MOST_POSITIVES = 1_000_000
 _SIMULATIONS = 100
 

@@ -579,9 +579,6 @@ def judge_equations(
     )
 
 
-# -- the paper's analysis of class means and recall --------------------------------------------------------------------
-
-
 def _probability(values: ArrayLike, what: str) -> FloatOrArray:
     """Values in [0, 1] up to rounding; anything further out is an error about `what`."""
     found = np.asarray(values, dtype=np.float64)

@@ -599,9 +599,6 @@ def _rarer(classes: LabelArray, weights: Array, rows: Array) -> object:
     return classes[0] if decides[0] < decides[1] else classes[1]
 
 
-# -- logits, weighted and natural probabilities: logit p = logit q − log c, p_k ∝ q_k / w_k ----------------------------
-
-
 def posterior(q: ArrayLike, weighting: WeightingLike) -> Array:
     """Natural posterior of a network's weighted output: logit p = logit q − log cost ratio; 0 and 1 stay.
 

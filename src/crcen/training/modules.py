@@ -100,9 +100,6 @@ class FittedModule:
         return {"state": self.state, "shift": self.shift}
 
 
-# -- training ----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False)
 class ModuleRows:
     """Rows of a job on its device: inputs of any shape, class numbers, weights with Σ w = 1."""

@@ -51,9 +51,6 @@ _NUMBERS_AT_ONCE, _TRANSPOSED_ROWS, _BLOCK = 2**17, 256, 32
 _Float = TypeVar("_Float", np.float32, np.float64)
 
 
-# -- input encoding ----------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False)
 class InputEncoding:
     """A fitted encoding."""
@@ -337,9 +334,6 @@ def _widths(left: Array, right: Array) -> Array:
         return np.minimum(right - left, np.finfo(np.float64).max)
 
 
-# -- trees on single columns: where steps are placed -------------------------------------------------------------------
-
-
 class Candidates(NamedTuple):
     """Values of a column after which a tree may split, in order; the last one ends the column."""
 
@@ -431,9 +425,6 @@ def _best_cuts(shares: Array, start: Index, stop: Index, least: Array) -> tuple[
     at = np.argmax(purity >= purity.max(axis=1, keepdims=True) - _TIE, axis=1)
     gain = purity[rows, at] - whole
     return at + 1, np.where(gain > 1e-9, gain, 0.0)
-
-
-# -- networks ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)

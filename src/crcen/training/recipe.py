@@ -26,9 +26,6 @@ _WARM_UP = 0.2
 _Value = TypeVar("_Value")
 
 
-# -- validation: each function returns the value in a plain type or raises `InvalidParameter` --------------------------
-
-
 def option(default: object, check: Callable[..., object], **limits: object) -> Any:
     """A field of a `Checked` class: its check gets its name, its value and the limits; a default of None passes."""
     return field(default=default, metadata={"check": (check, limits, default is None)})
@@ -123,9 +120,6 @@ def _is_finite(value: Any) -> bool:
         return bool(np.isfinite(float(value)))
     except OverflowError:
         return False
-
-
-# -- parameters --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

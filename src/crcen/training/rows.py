@@ -56,9 +56,6 @@ def fill_batch(rows: EpochRows, i: int) -> None:
         torch.index_select(rows.own[group], 0, places, out=rows.batch.select(0, group))
 
 
-# -- rows with ramps, as the lookups of `crcen.training.stack` need them ----------------------------------------------
-
-
 def has_ramps(encoding: InputEncoding) -> bool:
     """Whether an encoding has ramps: columns that are encoded more than once."""
     return encoding.columns is not None and int(encoding.columns.max()) + 1 < encoding.size
@@ -195,9 +192,6 @@ class RampFeed:
         arrays = (starts, codes, code_weights, readers, reader_starts, reader_weights)
         fixed = (self._values, self._padded, self._filled)
         return RampLookup(example.n_plain, example.n_ramps, *fixed, *map(torch.from_numpy, arrays))
-
-
-# -- all rows ----------------------------------------------------------------------------------------------------------
 
 
 class TrainingData:

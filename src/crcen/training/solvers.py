@@ -49,9 +49,6 @@ class Objective(NamedTuple):
     l2: Tensor  # (G, M)
 
 
-# -- Adam --------------------------------------------------------------------------------------------------------------
-
-
 class AdamState(NamedTuple):
     """Vectors over the flat parameters, and constants (TorchScript has no global ones)."""
 
@@ -287,9 +284,6 @@ def graph_steps(n_batches: int) -> int:
     if n_batches <= _MOST_STEPS:
         return n_batches
     return min(range(_MOST_STEPS, _FEWEST_STEPS - 1, -1), key=lambda size: n_batches % size)
-
-
-# -- L-BFGS ------------------------------------------------------------------------------------------------------------
 
 
 class _History(deque[tuple[Tensor, Tensor, Tensor]]):
