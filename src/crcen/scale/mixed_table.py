@@ -4,7 +4,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from crcen.scale.sources import OPEN_BYTES, ArrowSource, Chunk, kept_in, labels_
 from crcen.tables import columns as kinds
 from crcen.tables.cells import ColumnCells, TableCells, as_arrow, as_text
 from crcen.tables.columns import CategoryColumn, Column, DroppedColumn, NumberColumn
-from crcen.tables.fingerprint import MOST_HASHES, Fingerprint, are_coarse, row_hashes
+from crcen.tables.fingerprint import MOST_HASHES, Fingerprint, encoded_are_coarse, row_hashes
 from crcen.tables.reading import Table
 from crcen.theory.rows import Array, ArrowTable, Bools, DataFrame, Index, LabelArray, RecordBatch
 
@@ -336,9 +335,8 @@ class FingerprintOfAll:
     def __init__(self, columns: list[Column], sample: DataFrame) -> None:
         self._columns, cells = columns, TableCells(sample)
         parts = stored_parts(columns, cells, Counter())
-        codes_of = partial(row_hashes, columns, cells, parts, 0)
-        content, names = np.sort(codes_of()).tobytes(), [column.name for column in columns]
-        self._is_coarse = are_coarse(names, codes_of)
+        content = np.sort(row_hashes(columns, cells, parts, 0)).tobytes()
+        self._is_coarse = encoded_are_coarse(columns, cells, parts)
         self._salt = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big") or 1
         self._hashes, self._counts = np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int64)
         self._limit = 2**64 - 1

@@ -10,7 +10,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +20,6 @@ from crcen.tables.cells import TableCells
 from crcen.tables.columns import Column, blocks_of
 from crcen.theory.rows import Array, Bools, DataFrame, Hashes, Index, LabelArray, Series
 
-Parts: TypeAlias = Array | Sequence[LabelArray]  # encoded rows, or their parts by column with places of categories
-Names: TypeAlias = Sequence[str] | None
 FALSE_MATCH_RATE = 0.25
 # Of more different rows, those with the smallest hashes are kept; new rows are compared if their hashes are as small.
 MOST_HASHES = 65_536
@@ -192,8 +189,18 @@ def fingerprint_of(columns: list[Column], table: TableCells, X: Array, numbers: 
     found, at = np.unique(mixed_bits(unsalted ^ np.uint64(salt)), return_inverse=True)
     limit = int(found[MOST_HASHES - 1]) if len(found) > MOST_HASHES else 2**64 - 1
     counts = np.bincount(at * n_classes + numbers, minlength=len(found) * n_classes).reshape(-1, n_classes)
-    is_coarse = are_coarse([one.name for one in columns], lambda names: row_hashes(columns, table, X, 0, names))
+    is_coarse = encoded_are_coarse(columns, table, [X[:, block] for block in blocks_of(columns)])
     return Fingerprint.of_hashes(salt, found[:MOST_HASHES], counts[:MOST_HASHES], limit, is_coarse=is_coarse)
+
+
+def encoded_are_coarse(columns: Sequence[Column], table: TableCells, parts: Sequence[LabelArray]) -> bool:
+    """`are_coarse` for the columns of a model; ``parts`` are encoded rows by column."""
+    by_name = {column.name: (column, part) for column, part in zip(columns, parts, strict=True)}
+
+    def codes_of(names: Sequence[str]) -> Hashes:
+        return row_hashes([by_name[name][0] for name in names], table, [by_name[name][1] for name in names], 0)
+
+    return are_coarse(list(by_name), codes_of)
 
 
 def are_coarse(names: Sequence[str], codes_of: Callable[[Sequence[str]], Hashes]) -> bool:
@@ -212,7 +219,8 @@ def are_coarse(names: Sequence[str], codes_of: Callable[[Sequence[str]], Hashes]
         values = pd.factorize(codes := codes_of(some))[0]
         if (np.bincount(values)[values] == counts)[is_twin].mean() < _ALONE:
             return False
-        others = codes_of([name for name in names if name not in some])
+        compared = set(some)
+        others = codes_of([name for name in names if name not in compared])
         n_different = len(pd.unique(mixed_bits(others ^ rng.permutation(codes))))
         return len(rows) - n_different <= _BY_CHANCE * n_copies
 
@@ -221,12 +229,11 @@ def are_coarse(names: Sequence[str], codes_of: Callable[[Sequence[str]], Hashes]
     return not (any(tell_apart([name]) for name in names) or all(map(tell_apart, halves)))
 
 
-def row_hashes(columns: Sequence[Column], table: TableCells, X: Parts, salt: int, names: Names = None) -> Hashes:
-    """One hash a row, by columns with these names or all of them; ``salt`` is 0, or that of a fingerprint."""
+def row_hashes(columns: Sequence[Column], table: TableCells, X: Array | Sequence[LabelArray], salt: int) -> Hashes:
+    """One hash a row; ``salt`` is 0, or that of a fingerprint. X may be parts by column, with places of categories."""
     parts = X if not isinstance(X, np.ndarray) else [X[:, block] for block in blocks_of(columns)]
     hashes = np.zeros(len(parts[0]), dtype=np.uint64)
-    used = [pair for pair in zip(columns, parts, strict=True) if names is None or pair[0].name in names]
-    for part in _parts(used, table):
+    for part in _parts(columns, table, parts):
         hashes = mixed_bits(hashes ^ part)
     return mixed_bits(hashes ^ np.uint64(salt)) if salt else hashes
 
@@ -236,9 +243,9 @@ def _bucket(hashes: Hashes, n_buckets: int) -> Index:
     return (mixed_bits(hashes) % np.uint64(n_buckets)).astype(np.int64)
 
 
-def _parts(used: Sequence[tuple[Column, LabelArray]], table: TableCells) -> Iterator[Hashes]:
+def _parts(columns: Sequence[Column], table: TableCells, parts: Sequence[LabelArray]) -> Iterator[Hashes]:
     """What each row holds in each column, as integers."""
-    for column, encoded in used:
+    for column, encoded in zip(columns, parts, strict=True):
         key = name_key(f"{column.name}/0")
         if column.kind == "text":
             # Of the text itself: its components hold only what occurs in several rows.
