@@ -66,7 +66,7 @@ KEYS = {
     "leaderboard leaks learner n_encoded network networks notes onnx out_of_fold path price report rows seconds "
     "selection target training_error validation",
     "export": "checked_rows inputs largest_difference path",
-    "fit --engine stream": "classes columns data dropped engine held_out key_equation loss_curve members n_encoded "
+    "fit --engine stream": "classes columns data dropped engine held_out key_equation leaderboard loss_curve n_encoded "
     "network notes path price rows seconds target",
 }
 
