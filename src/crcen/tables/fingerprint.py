@@ -36,8 +36,8 @@ _MOST_COMMON = 1.2
 # Oversampling repeats a row at most so often.
 _MOST_COPIES = 10.0
 # Rows are copies if such a share of those with a twin have values of their own, such a share of copies is left after a
-# shuffle of these values, and a row occurs at most so often on average.
-_ALONE, _BY_CHANCE, _MOST_REPEATS = 0.7, 0.5, 5.0
+# shuffle of these values, and a row occurs at most so often on average unless there are so many different rows.
+_ALONE, _BY_CHANCE, _MOST_REPEATS, _MANY_DIFFERENT = 0.7, 0.5, 5.0, 100
 _FEWEST_ROWS, _FEWEST_SEEN, _SMALLEST_EXCESS, _Z = 20, 5, 0.02, 4.5
 
 
@@ -211,7 +211,8 @@ def are_coarse(names: Sequence[str], codes_of: Callable[[Sequence[str]], Hashes]
     """
     rows, different = pd.factorize(codes_of(names))
     counts, n_copies = np.bincount(rows)[rows], len(rows) - len(different)
-    if not n_copies or len(names) < 2 or len(rows) > _MOST_REPEATS * len(different):
+    is_repetitive = len(rows) > _MOST_REPEATS * len(different) and len(different) < _MANY_DIFFERENT
+    if not n_copies or len(names) < 2 or is_repetitive:
         return True
     rng, is_twin = np.random.default_rng(0), counts > 1
 
@@ -219,8 +220,7 @@ def are_coarse(names: Sequence[str], codes_of: Callable[[Sequence[str]], Hashes]
         values = pd.factorize(codes := codes_of(some))[0]
         if (np.bincount(values)[values] == counts)[is_twin].mean() < _ALONE:
             return False
-        compared = set(some)
-        others = codes_of([name for name in names if name not in compared])
+        others = codes_of(sorted({*names} - {*some}))
         n_different = len(pd.unique(mixed_bits(others ^ rng.permutation(codes))))
         return len(rows) - n_different <= _BY_CHANCE * n_copies
 
