@@ -116,14 +116,16 @@ def test_the_seed_decides_and_threads_do_not(rows):
     assert np.array_equal(one.decision_function(rows[0]), same.decision_function(rows[0]))
 
 
-def test_networks_on_a_gpu_are_searched_beside_the_others_with_the_same_result(rows, monkeypatch):
-    alone = fitted(rows, members=["networks", "trees"]).decision_function(rows[0])
-    members = "crcen.models.members"
-    monkeypatch.setattr(f"{members}.networks.Networks.runs_on_gpu", lambda self, device: True)
-    assert (fitted(rows, members=["networks", "trees"]).decision_function(rows[0]) == alone).all()
-    monkeypatch.setattr(f"{members}.lightgbm_trees._data", None)  # networks must not wait for trees that fail
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_networks_are_searched_beside_the_others_with_the_same_result(n_classes, monkeypatch):
+    rows = interaction_rows(600, n_classes=n_classes)
+    members = ["networks", "trees", "forest"]
+    one, two = (fitted(rows, members=members, n_jobs=jobs) for jobs in (1, 2))
+    assert (one.decision_function(rows[0]) == two.decision_function(rows[0])).all()
+    assert (one.oof_proba_ == two.oof_proba_).all()
+    monkeypatch.setattr("crcen.models.members.lightgbm_trees._data", None)  # networks must not wait for failed trees
     with pytest.warns(UserWarning, match="trees failed and was left out"):
-        assert fitted(rows, members=["networks", "trees"]).leaderboard_[0].name == "networks"
+        assert fitted(rows, members=["networks", "trees"], n_jobs=2).leaderboard_[0].name == "networks"
 
 
 def test_another_classifier_may_sit_in_it_but_not_in_files_and_graphs(rows, tmp_path):

@@ -8,6 +8,7 @@ that is wrong (`InvalidParameter`), 130 interrupted, 143 ended by SIGTERM.
 import gc
 import inspect
 import json
+import os
 import signal
 import sys
 import threading
@@ -115,6 +116,7 @@ def _orderly_end() -> Iterator[None]:
 def run() -> None:
     """Entry point: errors that crcen raises on purpose, and those of files and disks, become one line."""
     gc.set_threshold(50_000)  # by default a quarter of the time for a wide table
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # products are small, and waiting threads occupy their cores
     try:
         with _orderly_end():
             app()

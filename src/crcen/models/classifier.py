@@ -593,10 +593,11 @@ class CutSchedule:
 
 
 def parallel_fits(model: Estimator, fit: Callable[[Part], Fitted], parts: Sequence[Part]) -> list[Fitted]:
-    """``fit(part)`` of every part, in parallel for our networks on a CPU, without convergence warnings."""
+    """``fit(part)`` of every part, in parallel for our estimators on a CPU, without convergence warnings."""
+    is_network = isinstance(model, CRCENClassifier) and type(model).training_on is CRCENClassifier.training_on
     with warnings.catch_warnings():  # once: all threads share the filters
         warnings.simplefilter("ignore", ConvergenceWarning)
-        if not isinstance(model, CRCENClassifier) or type(model).training_on is not CRCENClassifier.training_on:
+        if not (is_network or getattr(model, "refits_in_parallel", False)):
             return [fit(part) for part in parts]
         from crcen.training.device import find_device, on_threads  # torch, which the refits load
 

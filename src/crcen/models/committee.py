@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -19,7 +19,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from crcen._support.lazy import LazyModule, optimize, threadpoolctl
+from crcen._support.lazy import LazyModule, import_with_lazy, optimize, threadpoolctl
 from crcen._support.progress import part_of, progress_bar
 from crcen.exceptions import CrcenError, InvalidParameter, MissingExtra, TrainingFailed
 from crcen.models.clock import Clock, OutOfTime
@@ -34,6 +34,7 @@ from crcen.theory.key_equation import on_rows, without_test
 from crcen.theory.metrics import ThresholdCurve, average_precision, roc_area
 from crcen.theory.price import Labels, Price, WeightingLike, is_price_of_two, softmax
 from crcen.theory.rows import Array, Bools, Estimator, Index, Rows, Shown, Splitter
+from crcen.training.engines import need_torch
 from crcen.training.network import Member
 
 if TYPE_CHECKING:
@@ -127,7 +128,8 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         groups : array of shape (n,), optional
             Rows of the same group stay together in folds; also given to a splitter ``cv``.
         """
-        with transactional_fit(self):
+        # Threads of linear algebra would mostly wait, and keep cores from the members meanwhile.
+        with transactional_fit(self), threadpoolctl.threadpool_limits(1, user_api="blas"):
             self._fit(X, y, sample_weight, groups)
         return self
 
@@ -179,7 +181,8 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
     ) -> list[FittedMember]:
         """Search every member within its share of the time; one that fails is left out.
 
-        For two classes, a member on a GPU is searched beside the others, unless time is limited.
+        Networks are searched in a second thread beside the others, unless time is limited or there is one thread: their
+        search has long steps that do not occupy all processors, and loading torch takes seconds.
         """
         # Trees are the fastest of the strong ones, and whether networks are ahead of them decides how many there are.
         # CatBoost, the most like trees, is last.
@@ -200,7 +203,8 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
             start, name = time.perf_counter(), order[done].name
             now = replace(task, clock=clock.share(share), is_needed=not found, best_loss=best_loss, progress=own)
             if found and task.n_classes > 2 and task.effort == "standard":
-                now = replace(now, check_weight=partial(_check_weight, task, [one.logits for one in found.values()]))
+                others = [found[kind.name].logits for kind in order if kind.name in found]
+                now = replace(now, check_weight=partial(_check_weight, task, others))
             try:
                 fitted = order[done].search(now)
             except MissingExtra:
@@ -213,12 +217,18 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         def best_so_far() -> float:
             return min((_loss(one, task) for one in list(found.values())), default=np.inf)
 
-        may_wait = task.n_classes == 2 and not clock.is_limited
-        beside = [i for i, kind in enumerate(order) if i and may_wait and kind.runs_on_gpu(self.device)]
+        if any(kind.name == "networks" for kind in order):
+            need_torch()  # not after the other members were searched
+        is_parallel = task.threads > 1 and not clock.is_limited
+        beside = [i for i, kind in enumerate(order) if i and is_parallel and kind.name == "networks"]
+        if beside and order[0].package is not None:
+            import_with_lazy(order[0].package)  # not at the same time as torch
         with ThreadPoolExecutor(1) as pool:
             waiting = [pool.submit(search, i, first_loss.result) for i in beside]
             try:
                 for done in range(len(order)):
+                    if done and task.n_classes > 2:  # the weight of the others is checked beside that of the networks
+                        wait(waiting)
                     if done not in beside:
                         search(done, best_so_far)
                     if done == 0:
@@ -292,10 +302,16 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
                 members[name] = replace(one, parts=parts, logits=mean, seconds=spent)
         return list(members.values())
 
+    @property
+    def refits_in_parallel(self) -> bool:
+        """Whether `refit_on` may run in several threads: not with classifiers of other libraries."""
+        return not any(isinstance(kind, registry.External) for kind in self._kinds())
+
     def refit_on(self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None) -> CommitteeClassifier:
         """Another committee, trained on other rows at the chosen settings without a search, for `crcen.training_error`.
 
-        Member weights, intercept and price stay as they are. It has no leaderboard and no out-of-fold rows.
+        Member weights, intercept and price stay as they are. It has no leaderboard and no out-of-fold rows. One thread
+        is used: the caller may run several refits at the same time.
         """
         check_is_fitted(self)
         ensemble, settings = self.ensemble_, self.chosen_settings_
@@ -303,6 +319,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         X, y = check_rows(fresh, X, y, reset=True)
         rows = fitting.FitRows(X, y, check_weights(sample_weight, X), ensemble.labels)
         task, kinds = self._task(rows, fitting.base_seed(self.random_state)), {one.name: one for one in self._kinds()}
+        task = replace(task, threads=1)
         weight_of = {one.name: one.weight for one in self.leaderboard_[:-1]}
         parts: list[Member] = []
         weights: list[float] = []
@@ -568,7 +585,7 @@ class MemberScore(Shown):
     log_loss: float  # scores out of fold, by natural probabilities; the committee's by weights fitted on other folds
     average_precision: float
     roc_auc: float
-    seconds: float  # of search and refit; members on a GPU and on processors may share them
+    seconds: float  # of search and refit; networks share them with other members
     settings: tuple[str, ...] = ()  # chosen by its search
     n_tried: int = 0  # number of settings that its search compared
 

@@ -78,10 +78,6 @@ class MemberKind:
         """Whether its package is there."""
         return self.package is None or find_spec(self.package) is not None
 
-    def runs_on_gpu(self, device: str) -> bool:
-        """Whether its search leaves the processors to other members."""
-        return False
-
     def search(self, task: MemberTask) -> FittedMember:
         """Choose settings on the folds and fit them on all rows."""
         raise NotImplementedError

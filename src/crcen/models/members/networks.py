@@ -23,7 +23,7 @@ from crcen.models.search.run import (
     refit_settings,
     widened,
 )
-from crcen.training.engines import need_torch, trainer_on
+from crcen.training.engines import trainer_on
 from crcen.training.jobs import Status, TrainingJob, TrainingResult
 from crcen.training.network import Member, NetworkGroup
 from crcen.training.recipe import Inputs, Recipe
@@ -75,13 +75,6 @@ class Networks(MemberKind):
     name = "networks"
     efforts = EFFORTS
     time_share = 0.5
-
-    def runs_on_gpu(self, device: str) -> bool:
-        """Whether networks train on a GPU."""
-        need_torch()
-        from crcen.training.device import find_device
-
-        return find_device(device).type == "cuda"
 
     def search(self, task: MemberTask) -> FittedMember:
         """Search the grid, refit the best settings."""
