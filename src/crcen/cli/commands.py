@@ -132,7 +132,7 @@ def _datasets(data_home: Path | None) -> Listing:
         f"{row.paper_name or '':9s} {row.available}"
         for row in rows
     ]
-    return Listing([asdict(row) | {"imbalance_ratio": row.imbalance_ratio} for row in rows], lines)
+    return Listing([asdict(row) for row in rows], lines)
 
 
 def _methods() -> Listing:

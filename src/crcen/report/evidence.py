@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,6 +12,7 @@ from scipy.special import entr, logit
 from crcen._support.lazy import pd
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.tables.cells import ColumnCells, as_text
+from crcen.tables.columns import Column, EncodedTable, blocks_of
 from crcen.tables.fingerprint import Recognition
 from crcen.tables.leaks import Cells, Leak, Separation, cells_of, find_leaks, separations
 from crcen.theory.checks import check_class_probabilities, check_probabilities, check_row_weights
@@ -25,10 +26,6 @@ from crcen.theory.residual_test import TrainingError, residual_effect
 from crcen.theory.rows import Array, Bools, Estimator, Index, Rows, as_numpy, short
 from crcen.theory.selective import LabelSelection
 
-if TYPE_CHECKING:
-    from crcen.tables.columns import Column, EncodedTable
-
-
 # Labels of any type.
 Labelled = NDArray[np.generic]
 
@@ -40,10 +37,10 @@ class EncodedRows:
     """Rows encoded once by a table classifier, which encodes each column by itself."""
 
     X: Array  # (n, n_encoded), finite
-    columns: "Mapping[str, Column]"  # those that the model uses, by name
+    columns: Mapping[str, Column]  # those that the model uses, by name
     blocks: Mapping[str, slice]  # their encoded columns
     estimator: Estimator  # predicts from such rows
-    table: "EncodedTable"  # what the model's ``encode`` returned
+    table: EncodedTable  # what the model's ``encode`` returned
 
     @classmethod
     def of(cls, model: Estimator, X: Rows) -> "EncodedRows | None":
@@ -51,9 +48,8 @@ class EncodedRows:
         if not all(hasattr(model, name) for name in ("encode", "columns_", "estimator_")):
             return None
         columns = {column.name: column for column in model.columns_}
-        ends = np.cumsum([0, *(len(column.encoded_names) for column in columns.values())]).tolist()
         table: EncodedTable = model.encode(X)
-        blocks = dict(zip(columns, map(slice, ends[:-1], ends[1:]), strict=True))
+        blocks = dict(zip(columns, blocks_of(model.columns_), strict=True))
         return cls(np.asarray(table.X, dtype=np.float64), columns, blocks, model.estimator_, table)
 
 

@@ -38,10 +38,7 @@ class _Sample:
 
     @cached_property
     def counts(self) -> formulas.ConfusionCounts:
-        rows = self.rows
-        place = rows.y * rows.costs.shape[1] + rows.actions
-        table = np.bincount(place, self.weights, rows.costs.size).astype(np.float64)
-        return formulas.ConfusionCounts.of_table(table.reshape(rows.costs.shape))
+        return formulas.count_decisions(self.rows.y, self.rows.actions, self.weights, *self.rows.costs.shape)
 
     @cached_property
     def confusion(self) -> formulas.ConfusionCounts:
@@ -439,13 +436,10 @@ def compare(evidence: Evidence, others: Mapping[str, ArrayLike], name: str) -> l
         one = {"name": label, **rows.values(), "more_per_1000": 1000.0 * mean}
         one["interval"] = [1000.0 * (mean - half), 1000.0 * (mean + half)]
         if evidence.has_positive:
-            curves, counts = (
-                formulas.DecisionCurves(evidence.target, proba[:, evidence.labels.column], weights),
-                rows.confusion,
-            )
+            curves = formulas.DecisionCurves(evidence.target, proba[:, evidence.labels.column], weights)
             ends = price_grid(price.cost_ratio, curves.n_neg / curves.n_pos)
             benefit = curves.net_benefit(np.geomspace(ends[0], ends[-1], _COMPARED_POINTS))
-            one |= {"found": counts.tp, "alarms": counts.tp + counts.fp}
+            one |= {"found": rows.confusion.tp, "alarms": rows.confusion.tp + rows.confusion.fp}
             one["net_benefit"] = {"price": benefit.x, "model": benefit.model}
         found.append(one)
     return found

@@ -39,6 +39,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from crcen import CrcenError, InvalidInput, InvalidParameter, __version__
 from crcen._support.text import listed
+from crcen.commands.inputs import require
 from crcen.serve import served_model
 from crcen.serve.decision_log import DecisionLog, LabelledRows
 from crcen.serve.served_model import FEW_ROWS, Options, Row, Scored, ServedModel, by_row
@@ -313,24 +314,17 @@ class Settings:
 
     def __post_init__(self) -> None:
         needs_token = f"host {self.host} is reachable from other machines and needs a token: --token or --token-file."
-        no_share = f"audit must be a share from 0 to 1, such as 1%: got {self.audit:g}."
+        require(is_loopback(self.host) or self.token, needs_token, "host")
+        require(self.token is None or len(self.token) >= 8, "token must have at least 8 characters.", "token")
+        only_ascii = "token must hold ASCII characters only, as headers of HTTP do."
+        require(self.token is None or self.token.isascii(), only_ascii, "token")
+        share = f"audit must be a share from 0 to 1, such as 1%: got {self.audit:g}."
+        require(0.0 <= self.audit < 1.0, share, "audit")
+        for name in ("default_action", "seed"):
+            require(self.audit or not getattr(self, name), f"{name} must go with audit=.", name, "audit")
+        uses_log = self.log_inputs or self.audit or self.log_bytes != Settings.log_bytes
         no_log = "log_inputs=, log_size= and audit= need log=, the decision log."
-        of_log = self.log_inputs or self.audit or self.log_bytes != Settings.log_bytes
-        for is_wrong, message, *parameters in (
-            (not is_loopback(self.host) and not self.token, needs_token, "host"),
-            (self.token is not None and len(self.token) < 8, "token must have at least 8 characters.", "token"),
-            (
-                not (self.token or "").isascii(),
-                "token must hold ASCII characters only, as headers of HTTP do.",
-                "token",
-            ),
-            (not 0.0 <= self.audit < 1.0, no_share, "audit"),
-            (self.default_action and not self.audit, "default_action must go with audit=.", "default_action", "audit"),
-            (self.seed and not self.audit, "seed must go with audit=.", "seed", "audit"),
-            (self.log is None and of_log, no_log, "log_inputs", "log_size", "audit", "log"),
-        ):
-            if is_wrong:
-                raise InvalidParameter(str(message), parameter=tuple(map(str, parameters)))
+        require(self.log is not None or not uses_log, no_log, "log_inputs", "log_size", "audit", "log")
 
 
 class Service:

@@ -268,9 +268,8 @@ class TrainingData:
 
     def coded(self, encoding: InputEncoding, dtype: torch.dtype) -> CodedRows | None:
         """All rows as table lookups need them, a tenth of the encoded rows, so kept; ``None`` if these do not pay."""
-        if (
-            not has_ramps(encoding) or dtype != torch.float32 or self.device.type != "cpu"
-        ):  # a GPU is better at products
+        # A GPU is better at products.
+        if not has_ramps(encoding) or dtype != torch.float32 or self.device.type != "cpu":
             return None
         return self._once(id(encoding), lambda: RampTables(encoding).code(self.X))
 
