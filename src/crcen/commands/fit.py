@@ -41,7 +41,6 @@ from crcen.theory.metrics import ConfusionCounts, Quality, measure_quality
 from crcen.theory.residual_test import TrainingError
 from crcen.theory.rows import Array, Bools, Index, LabelArray, Splitter, effective_rows
 from crcen.theory.selective import clipped_weights
-from crcen.training.engines import load_torch_meanwhile
 
 Learner: TypeAlias = CRCENClassifierCV | CommitteeClassifier
 Options: TypeAlias = dict[str, Any]  # parameters of an estimator
@@ -439,8 +438,6 @@ def fit_table(
     search = unfitted_learner(learner, estimator, time_limit, len(y), effort)
     if time_limit is not None:  # the rest is for encoding, refits and files
         search.set_params(time_limit=max(1e-3, _FIT_SHARE * (time_limit - (clock.perf_counter() - start))))
-    if learner in (None, "committee", "networks"):
-        load_torch_meanwhile()
     columns: Options = {"drop": reasons, "keep": keep, "categorical": categorical}
     model = TableClassifier(estimator=search, fingerprint=fingerprint, random_state=random_state, **columns)
     table = TableCells(rows.frame)

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
-from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -27,12 +26,6 @@ def need_torch() -> None:
     if find_spec("torch") is None:
         advice = "get it with: pip install 'crcen[train]'. Saved models predict without it."
         raise MissingExtra(f"fitting needs torch, which is not installed; {advice}")
-
-
-def load_torch_meanwhile() -> None:
-    """Import torch in another thread, if it is installed: this takes seconds, in which a table can be encoded."""
-    if find_spec("torch") is not None:
-        Thread(target=import_module, args=("torch",)).start()
 
 
 def find_engine(name: str) -> Engine:
