@@ -2,10 +2,11 @@
 
 A column that is recorded after the event is often set for one class only, which the area under the ROC curve does not
 show. Each set of such rows is compared with the share of the class by an exact binomial test, corrected for all tests.
+In honest tables the more frequent class often has cells alone: it is tested only where these cells decide the class.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations, islice
 from typing import NamedTuple
 
@@ -29,6 +30,8 @@ _MOST_FOR_PRESENCE, _MOST_FOR_VALUES, _MOST_FOR_RANGES = 0.6, 0.2, 0.1
 _FLAG_COVERAGE, _MOST_FOR_FLAGS = 0.3, 0.5
 # Flags and presence are tested with fewer rows if these have one class without exception.
 _FEWEST_PURE_ROWS = 12
+# Cells decide a class of any size if they have no other, cover so much of it, and few rows elsewhere are of the class.
+_DECISIVE_COVERAGE, _DECISIVE_REST = 0.95, 0.1
 # Values that are tested one by one, and pairs of dates that are compared.
 _MOST_VALUES, _MOST_DATES = 255, 10
 # Classes that single columns are ranked for, the commonest first, and rows that they are ranked on.
@@ -175,7 +178,7 @@ def find_leaks(cells: Mapping[str, Cells], numbers: Index, labels: Sequence[obje
     others = {name: column for name, column in cells.items() if name not in without}
     candidates = [one for name, column in others.items() for one in _sets(name, column, numbers, totals)]
     candidates += _date_orders(cells, numbers, n_classes)
-    found: dict[tuple[str, ...], Leak] = {}
+    found, telling = dict[tuple[str, ...], Leak](), dict[tuple[str, ...], _Set]()
     for one in candidates:
         m, k = int(one.counts.sum()), int(one.counts.argmax())
         own, share, coverage = int(one.counts[k]), totals[k] / n, one.counts[k] / max(totals[k], 1)
@@ -183,13 +186,23 @@ def find_leaks(cells: Mapping[str, Cells], numbers: Index, labels: Sequence[obje
         purity, least = (1.0, _FLAG_COVERAGE) if is_strict else (_PURITY, _COVERAGE)
         is_short = own == m and one.limit in (_MOST_FOR_FLAGS, _MOST_FOR_PRESENCE)
         fewest = _FEWEST_PURE_ROWS if is_short else _FEWEST_ROWS
-        if m < fewest or share > one.limit or own < purity * m or coverage < least:
+        decides = own == m and coverage >= _DECISIVE_COVERAGE and totals[k] - own <= _DECISIVE_REST * (n - m)
+        if m < fewest or (not decides and (share > one.limit or own < purity * m or coverage < least)):
             continue
         p_value = len(candidates) * n_classes * float(stats.binom.sf(own - 1, m, share))
         if p_value > _LEVEL or (one.columns in found and found[one.columns].coverage >= coverage):
             continue
         message = f"{one.what} for {labels[k]} only ({own:,} of {m:,} such rows; {100 * share:.2g} % of all rows are)"
         found[one.columns] = Leak(one.columns, labels[k], m, own, float(coverage), p_value, message)
+        if decides and one.rows is not None:
+            telling[one.columns] = one
+    for name, of in telling.items():
+        unnamed = {other: [column] for other, column in cells.items() if (other,) not in found}
+        for shadow in separations(unnamed, np.asarray(of.rows, dtype=np.int64)):
+            if shadow.area >= LEAK_AREA:
+                what = f"{shadow.name} nearly tells whether {of.what} (area under the ROC curve {shadow.area:.4f})"
+                message = f"{what}, which holds for {found[name].label} only"
+                found[(shadow.name,)] = replace(found[name], columns=(shadow.name,), sentence=message)
     return sorted(found.values(), key=lambda one: -one.coverage)
 
 
@@ -326,6 +339,7 @@ class _Set(NamedTuple):
     counts: Index
     limit: float
     what: str
+    rows: Bools | None = None
 
 
 def _columns_without_sets(cells: Mapping[str, Cells], numbers: Index, totals: Index) -> set[str]:
@@ -339,6 +353,8 @@ def _columns_without_sets(cells: Mapping[str, Cells], numbers: Index, totals: In
         n_ends = sum((own == end[:, None]).sum(axis=1) for end in (own.min(axis=1), own.max(axis=1)))
         n_common = np.maximum(*((own == at[:, [place]]).sum(axis=1) for place in middle))
         has_sets = (n_ends >= n) | (2 * n_common >= n)
+        for only in _only_value_elsewhere(own, numbers).values():
+            has_sets |= ~np.isnan(only)
         for beyond in own < at[:, ends[:1]], own > at[:, ends[1:]]:
             for k in rare:
                 has_sets |= ~(beyond & (numbers != k)).any(axis=1)
@@ -347,7 +363,7 @@ def _columns_without_sets(cells: Mapping[str, Cells], numbers: Index, totals: In
 
 
 def _sets(name: str, column: Cells, numbers: Index, totals: Index) -> Iterator[_Set]:
-    """The sets of a column: missing cells, others, single values, all but the commonest value, and ends."""
+    """Missing cells, others, all but the only value of other classes, single values, all but the commonest, ends."""
 
     def of(inside: Bools, limit: float, what: str) -> _Set:
         return _Set((name,), np.bincount(numbers[inside], minlength=len(totals)), limit, f"{name} {what}")
@@ -359,6 +375,13 @@ def _sets(name: str, column: Cells, numbers: Index, totals: Index) -> Iterator[_
     if is_missing.all() or column.kind == "text":
         return
     codes, known = values[~is_missing], numbers[~is_missing]
+    elsewhere = {} if column.kind == "date" else _only_value_elsewhere(codes[None], known)
+    for (value,) in elsewhere.values():
+        rows = ~is_missing & (values != value)
+        if not np.isnan(value) and rows.any():
+            word = "above" if codes.min() == value else "below" if codes.max() == value else "not"
+            is_one = f"not {column.names[int(value)]}" if column.kind == "category" else f"{word} {value:.6g}"
+            yield of(rows, 0.0, f"is {is_one}")._replace(rows=rows)
     if column.kind == "category":
         cells = codes.astype(np.int64) * len(totals) + known
         table = np.bincount(cells, minlength=len(column.names) * len(totals)).reshape(-1, len(totals))
@@ -382,6 +405,18 @@ def _sets(name: str, column: Cells, numbers: Index, totals: Index) -> Iterator[_
         if n := _pure_end(codes, rows, known, totals):
             found = np.bincount(known[rows[:n]], minlength=len(totals))
             yield _Set((name,), found, _MOST_FOR_RANGES, f"{name} is {end} {codes[rows[n]]:.6g}")
+
+
+def _only_value_elsewhere(values: Array, numbers: Index) -> dict[int, Array]:
+    """For each class the value of every column in all rows of other classes, NaN if there are several: (columns,)."""
+    order = np.argsort(numbers, kind="stable")
+    classes, starts = np.unique(numbers[order], return_index=True)
+    ends = [edge.reduceat(values[:, order], starts, axis=1) for edge in (np.minimum, np.maximum)]
+    found = {}
+    for place, k in enumerate(classes.tolist() if len(classes) > 1 else []):
+        low, high = (np.delete(end, place, axis=1) for end in ends)
+        found[k] = np.where(low.min(axis=1) == high.max(axis=1), low[:, 0], np.nan)
+    return found
 
 
 def _pure_end(values: Array, rows: Index, numbers: Index, totals: Index) -> int:
