@@ -95,7 +95,7 @@ def test_planted_problems_are_named_by_look_and_fit(printed, tmp_path, problem, 
         frame.assign(row_id=np.arange(len(frame)) + 1).to_csv(tmp_path / "a.csv", index=False)  # found all the same
         out = printed("split", *table)
         assert said in out
-        assert "test rows are also training rows" in out
+        assert "copies of a row in the same file" in out
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

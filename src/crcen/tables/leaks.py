@@ -16,7 +16,7 @@ from crcen._support.lazy import stats
 from crcen._support.text import json_value, listed
 from crcen.tables.cells import ColumnCells, TableCells, stacked
 from crcen.tables.columns import BooleanColumn, Column, DateColumn, DroppedColumn, NumberColumn, why_repeating
-from crcen.tables.fingerprint import are_coarse, duplicated_class, mixed_bits, name_key
+from crcen.tables.fingerprint import are_coarse, duplicated_class, mixed_bits, name_key, times_written
 from crcen.theory.limits import FEWEST_OF_A_CLASS, LEAK_AREA, NEAR_PERFECT_AREA
 from crcen.theory.rows import Array, Bools, Hashes, Index
 
@@ -66,7 +66,7 @@ class Duplicates:
     """Rows that are equal in all columns used, with their labels.
 
     ``shares`` of each class have a twin; ``label`` was duplicated beyond chance; ``n_crossing`` test rows have a twin
-    in training. ``is_coarse``: rows are equal by chance, see `are_coarse`.
+    in training. ``is_coarse``: rows are equal by chance, see `are_coarse`; not if the table was ``n_times`` written.
     """
 
     n_rows: int
@@ -75,6 +75,7 @@ class Duplicates:
     label: object = None
     n_crossing: int = 0
     is_coarse: bool = False
+    n_times: int = 1
 
     @classmethod
     def of(
@@ -89,7 +90,9 @@ class Duplicates:
         shares = {label: float(m / n) for label, m, n in zip(labels, twins, rows, strict=True) if n}
         n_crossing = 0 if is_test is None else int((is_test & (np.bincount(at, ~is_test) > 0)[at]).sum())
         label = None if own is None else labels[own]
-        return cls(len(codes), len(codes) - n_distinct, shares, label, n_crossing, is_coarse)
+        n_times = times_written(counts)
+        is_coarse = is_coarse and n_times == 1
+        return cls(len(codes), len(codes) - n_distinct, shares, label, n_crossing, is_coarse, n_times)
 
     def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""
@@ -101,6 +104,10 @@ class Duplicates:
         if not self.n_copies or (self.is_coarse and self.label is None):
             return []
         message = f"{self.n_copies:,} of {self.n_rows:,} rows are copies of other rows"
+        if self.n_times > 1:
+            message += (
+                f" (each row occurs {self.n_times} times or a multiple: was the table written {self.n_times} times?)"
+            )
         if self.n_crossing:
             message += f", and {self.n_crossing:,} test rows are also training rows: results on them are too good"
         if self.label is None:
