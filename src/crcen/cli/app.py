@@ -158,6 +158,11 @@ def _parameter(name: str, kind: Kind, default: object, about: object) -> inspect
 
 def option(kind: Kind, help: str, *names: str, default: object = None, panel: str | None = None, **how: Any) -> Named:
     """An option; its parameter is the key of the table that it is in, and its name too unless names are given."""
+    if kind in (int, float):
+        least, most = how.pop("min", None), how.pop("max", None)
+        within = "" if least is None else f" of at least {least}" if most is None else f" from {least} to {most}"
+        how["metavar"] = how.get("metavar") or f"<{kind.__name__}{within}>"
+        how["parser"] = partial(_number, kind, least, most, within)
 
     def named(name: str) -> inspect.Parameter:
         flags = names or ((option_name(name),) if kind is bool else ())
@@ -166,6 +171,17 @@ def option(kind: Kind, help: str, *names: str, default: object = None, panel: st
         return _parameter(name, kind, empty if default is None else default, about)
 
     return named
+
+
+def _number(kind: type[float], least: float | None, most: float | None, within: str, text: str) -> float:
+    """The number that was typed; typer's own errors repeat neither that nor, in one sentence, what is allowed."""
+    try:
+        found = kind(text)
+        if (least is None or found >= least) and (most is None or found <= most):
+            return found
+    except ValueError:
+        pass
+    raise typer.BadParameter(f"must be a {'whole ' * (kind is int)}number{within}: got {text!r}.")
 
 
 def argument(kind: Kind, help: str, metavar: str | None = None, default: object = ...) -> Named:

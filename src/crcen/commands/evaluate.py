@@ -45,6 +45,7 @@ class TableEvaluation(ShownInOneLine):
     # Cost of catches between half the price, the price and twice the price; for more classes the steps of each weight.
     expense: ExpenseCurve
     noise: float = 1.0  # how much more new rows vary than under the truth, since the model was fitted
+    effect: float = 1.0  # and since rows of a cluster depend on each other
     notes: tuple[str, ...] = ()
     unlike: tuple[Difference, ...] = ()  # differences from training rows beyond chance
     recognition: Recognition | None = None  # whether they are training rows; None if the model cannot know
@@ -92,7 +93,7 @@ class TableEvaluation(ShownInOneLine):
             "cost_per_1000": self.metrics["cost_per_1000"].to_dict(),
             **rules.bound_values(self.audited),
             **attributes(self, "audited metrics key_equation=equation"),
-            "expense": rules.step_values(self.expense, self.noise),
+            "expense": rules.step_values(self.expense, self.noise, self.effect),
             **attributes(self, "prevalence=shares notes unlike training_rows=recognition findings groups failures"),
             **attributes(self, "chosen review row_costs"),
         }
@@ -113,7 +114,8 @@ class TableEvaluation(ShownInOneLine):
                 f"At that price{by_weight}: {measures.count_sentence(self.counts)}",
                 *(str(one) for one in (self.chosen, self.review, self.row_costs) if one is not None),
             ]
-            steps = ["Cost per extra catch: observed and expected", *rules.step_lines(self.expense, self.noise)]
+            lines = rules.step_lines(self.expense, self.noise, self.effect)
+            steps = ["Cost per extra catch: observed and expected", *lines]
         warnings = [one for one in self.findings if one.status == "warning"]
         groups: list[str] = []
         for one in self.groups:
@@ -274,7 +276,8 @@ def evaluate_table(
         metrics=metrics,
         equation=evidence.equations,
         expense=expense,
-        noise=evidence.step_noise,
+        noise=evidence.noise,
+        effect=evidence.effect,
         notes=tuple(notes),
         unlike=scored.watch.unlike(n_alarms, price),
         recognition=recognition,

@@ -54,11 +54,11 @@ def step_resamples(price: Price) -> int:
     return 1000 if price.positive is not None else max(100, 1000 // price.n_classes)
 
 
-def step_values(curve: ExpenseCurve, noise: float = 1.0) -> list[Values]:
-    """Steps of the weight of a class as plain values; noise of the fitted model."""
+def step_values(curve: ExpenseCurve, noise: float = 1.0, effect: float = 1.0) -> list[Values]:
+    """Steps of the weight of a class as plain values; noise of the fitted model, effect of clusters."""
     values = []
     for one in curve:
-        z = one.deviation(noise)
+        z = one.deviation(noise, effect)
         values.append(
             {
                 "label": json_value(curve.rows.label(one.number)),
@@ -74,7 +74,7 @@ def step_values(curve: ExpenseCurve, noise: float = 1.0) -> list[Values]:
     return values
 
 
-def step_lines(curve: ExpenseCurve, noise: float = 1.0) -> list[str]:
+def step_lines(curve: ExpenseCurve, noise: float = 1.0, effect: float = 1.0) -> list[str]:
     """Each step as a line: the bracket, what was paid, and the verdict."""
     lines = []
     for one in curve:
@@ -84,7 +84,7 @@ def step_lines(curve: ExpenseCurve, noise: float = 1.0) -> list[str]:
             paid += f", {one.expense:.4g} a catch"
         if math.isfinite(one.low) and math.isfinite(one.high):
             paid += f" ({one.low:.4g} to {one.high:.4g})"
-        lines.append(f"{bracket:<26} {paid}: {one.sentence(one.deviation(noise))}")
+        lines.append(f"{bracket:<26} {paid}: {one.sentence(one.deviation(noise, effect))}")
     return lines
 
 

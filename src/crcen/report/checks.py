@@ -130,7 +130,7 @@ def too_few_rows(evidence: Evidence) -> Outcome:
 def expense_outside(evidence: Evidence) -> Outcome:
     """Compare what one more catch costs with the bracket of its prices, or of the weights of each class."""
     steps, has_positive = evidence.of(steps_of), evidence.has_positive
-    judged = [(z, step) for step in steps if not math.isnan(z := step.deviation(evidence.step_noise))]
+    judged = [(z, step) for step in steps if not math.isnan(z := step.deviation(evidence.noise, evidence.effect))]
     if not judged:
         return None, f"too few decisions change with the {'price' if has_positive else 'weights'} to tell"
     z, step = max(judged, key=lambda one: abs(one[0]))

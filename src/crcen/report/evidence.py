@@ -155,10 +155,10 @@ class Evidence:
         """How much more residuals vary on new rows than under the true posterior, by the model's own error."""
         return self.equations.noise
 
-    @property
-    def step_noise(self) -> float:
-        """The same for rows in clusters, whose residuals may vary together."""
-        return self.noise * residual_effect(self.y, self.proba, self.weights, self.clusters)
+    @cached_property
+    def effect(self) -> float:
+        """How much more they vary as rows of a cluster depend on each other."""
+        return residual_effect(self.y, self.proba, self.weights, self.clusters)
 
     @cached_property
     def equations(self) -> EquationTest:

@@ -518,7 +518,7 @@ def _explorer(evidence: Evidence) -> Values:
         # What only some pages need: the sum of squared weights, and where points were left out the next score below.
         "square": points.square[kept + 1] if evidence.is_weighted else None,
         "below": None if is_exact else below[kept],
-        "noise_factor": evidence.noise,
+        **attributes(evidence, "noise effect"),
     }
 
 
@@ -534,7 +534,9 @@ def _ladder(evidence: Evidence) -> list[Values]:
         found["precision"] = counts.precision if alarms else math.nan
         own = {"low": math.nan, "expense": math.nan, "verdict": "", "z": math.nan}
         if step is not None:
-            own = attributes(step, "low=bracket_low expense verdict") | {"z": step.deviation(evidence.noise)}
+            own = attributes(step, "low=bracket_low expense verdict") | {
+                "z": step.deviation(evidence.noise, evidence.effect)
+            }
         rows.append(found | own)
     return rows
 

@@ -111,8 +111,30 @@ function pricePage() {
     const least = thresholdOf(step.high);
     const share = step.catches > most * size ? most : step.catches < least * size ? least : null;
     if (share === null) return 0;
-    if ((share * (1 - share) * size ** 2) / step.square < explorer.least_variance) return NaN;
-    return (step.catches - share * size) / Math.sqrt(share * (1 - share) * step.square * explorer.noise_factor);
+    const n = size ** 2 / (step.square * explorer.effect);
+    if (share * (1 - share) * n < explorer.least_variance) return NaN;
+    const z = deviation((n * step.catches) / size, n, share);
+    return z > 0 || deviation(0, n, share) < -explorer.most_deviations ? z : NaN;
+  }
+
+  /** As count_deviation of crcen.theory.limits: a binomial count whose log-odds have the model's own error. */
+  function deviation(count, n, share) {
+    const sign = count < n * share ? -1 : 1;
+    count -= sign * Math.min(0.5, Math.abs(count - n * share));
+    const center = Math.log(share / (1 - share));
+    const weight = (n * share * (1 - share)) / Math.max(explorer.noise - 1, 1e-12);
+    const all = count > 0 && count < n ? Math.log(count / (n - count)) - center : sign * 100;
+    let [low, high] = [Math.min(0, all), Math.max(0, all)];
+    let error, q;
+    for (let i = 0; i < 60; i++) {
+      error = 0.5 * (low + high);
+      q = 1 / (1 + Math.exp(-center - error));
+      if (count - n * q - weight * error > 0) low = error;
+      else high = error;
+    }
+    const part = (k, m) => (k > 0 ? k * Math.log(k / m) : 0);
+    const deviance = 2 * (part(count, n * q) + part(n - count, n * (1 - q)));
+    return sign * Math.sqrt(Math.max(0, deviance + weight * error ** 2));
   }
 
   // -- drawing ------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen._support.lazy import linalg, pc, pd, sparse, threadpoolctl
-from crcen._support.text import plural
+from crcen._support.text import listed, plural
 from crcen.exceptions import InvalidInput
 from crcen.tables.cells import PLAIN, ColumnCells, Notation, TableCells, as_arrow, is_missing_mark, stacked
 from crcen.theory.rows import Array, Bools, Cell, Index, Series
@@ -679,6 +679,8 @@ def _written_number(cells: ColumnCells) -> Column:
     if notation != PLAIN:
         value = notation.numbers(np.zeros(1, dtype=np.int64), [reading.example])[0]
         message.append(f'was read as numbers ("{reading.example}" is {value:.10g})')
+    if reading.n_bare:
+        message.append(f"has {plural(reading.n_bare, 'cell')} without {notation.affix}, read as {notation.affix} too")
     if reading.n_odd:
         where = f"{'first ' * (reading.n_odd > 1)}{cells.at(reading.first_odd)}"
         message.append(f"has {plural(reading.n_odd, 'cell')} without a number, taken as missing ({where})")
@@ -701,7 +703,9 @@ def _why_no_number(cells: ColumnCells, taken_for: str) -> str:
         return ""
     taken = f"{cells.name} was taken as {taken_for} although"
     if reading.units:
-        return f"{taken} its cells begin or end in numbers: their units differ ({', '.join(reading.units)})"
+        such = listed(f'"{cell}"' for cell in reading.different)
+        differ = f"their units differ ({', '.join(reading.units)}), such as {such}"
+        return f"{taken} its cells begin or end in numbers: {differ}; write them in one unit to use them as numbers"
     first = cells.at(reading.first_odd)
     return f"{taken} {reading.share:.0%} of its cells are numbers: {reading.n_odd} are not (first {first})"
 
