@@ -76,7 +76,7 @@ broken.iloc[:, 3] *= 1000  # somebody changed a unit
 crcen.monitor_table(fit.model, broken, state="watch.json", when="week 4")""",
     "## Write a report",
     '>>>\nreport = crcen.report_table(fit.model, "shells_test.csv", out="report.html")\nreport.findings',
-    """The page (`report.html`) has a slider for the price. `report` as the last line of a cell shows it in the notebook.
+    """The page (`report.html`) has a slider for the price. `report` at the end of a cell shows it in the notebook.
 The same steps on the command line:
 
 ```sh

@@ -1,4 +1,4 @@
-"""How often the interval of an expense holds the expected expense, and how often a right model is accused.
+"""How often the interval of an expense contains the expected expense, and how often it rejects a right model.
 
     python -m bench.validity.expense_coverage [--samples 1000] [--rows 3000]
 

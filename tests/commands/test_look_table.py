@@ -124,7 +124,7 @@ def test_copies_are_told_from_rows_that_are_equal_by_chance(tmp_path, crcen_comm
     for command in ("look", "split"):
         _, out, _ = crcen_command(command, tmp_path / "a.csv", "--target", "y")
         assert ("600 of 1,200 rows are copies of other rows" in out) == is_named
-        assert ("rows equal others, as columns have few values" in out) != is_named
+        assert ("rows equal others because columns have few values" in out) != is_named
     model = tmp_path / "m.crcen"
     _, out, _ = crcen_command("fit", tmp_path / "a_train.csv", "--target", "y", "--quick", "--out", model)
     assert ("copies of a row were held out together" in out) == is_named

@@ -68,7 +68,7 @@ def test_planted_faults_are_found_without_labels(model, tmp_path, fault):
     watch = monitor_table(model, FAULTS[fault](rows(600, 51, labelled=False)), state=state)
     assert fault in {one.kind for one in watch.unlike}
     assert (watch.is_alarm, watch.n_labelled) == (True, 0)
-    for part in ("unlike training", "none has come yet"):
+    for part in ("differences from training", "none has come yet"):
         assert part in str(watch)
     assert not monitor_table(model, rows(600, 52, labelled=False), state=state).is_alarm  # it was about those rows
 
@@ -147,7 +147,7 @@ def test_another_models_state_is_refused(model, tmp_path):
     before = state.read_text()
     frame, y = table(600, 9)
     other = TableClassifier(estimator=crcen.CRCENClassifier(Budget(4), **QUICK), random_state=0).fit(frame, y)
-    with pytest.raises(InvalidInput, match="the watch of another model"):
+    with pytest.raises(InvalidInput, match="the monitor state of another model"):
         monitor_table(other, rows(200, 4), state=state)
     for rate in (0, 1.5, True, "a"):
         with pytest.raises(crcen.InvalidParameter, match="false_alarm_rate must lie between 0 and 1"):
@@ -236,7 +236,7 @@ def test_three_classes_without_labels_and_columns_that_moved(three):
     assert watch.expected.figures[None]["cost_per_1000"].value == pytest.approx(1000 * expected)
     moved = monitor_table(three, frame.assign(a=frame["a"] + 3))
     assert moved.is_alarm
-    assert "unlike training" in str(moved)
+    assert "differences from training" in str(moved)
 
 
 def test_no_decision_is_left_out_in_silence(three):

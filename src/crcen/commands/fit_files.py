@@ -265,7 +265,7 @@ def fit_files(
             fewest, rarest = min((int((y == label).sum()), str(label)) for label in classes)
             if fewest < _FEWEST_TO_STACK:
                 few = f"{plural(fewest, 'held-out row')} of {rarest}, and a committee needs {_FEWEST_TO_STACK}"
-                notes.append(f"the model is a network alone: {few}; hold out a larger share of the rows")
+                notes.append(f"the model is only a network: {few}; hold out a larger share of the rows")
                 held_out.evidence.merge(held_out.stacking)
                 held_out.stacking = FrameSample(1, 0)
             else:
@@ -293,7 +293,7 @@ def fit_files(
             network = fit(source, target, price, **where, **settings)
             network.pos_label = positive
         else:
-            notes.append("there is no network, since a trial of one on some rows got no weight beside the trees")
+            notes.append("the model has no network: a trial network on a sample got no weight beside the trees")
         estimator: Estimator = network
         if rows is not None:
             kinds = ("trees",) if network is None else ("networks", "trees")
@@ -429,7 +429,7 @@ def _rows(
                 table, learned.used, survey.target, labels, folder, use, bound.releasing(show), also, **how
             )
         for name, number in unreadable.items():
-            learned.notes.append(f"cells of {name} that are not of its kind were taken as missing: {number:,}")
+            learned.notes.append(f"cells of {name} that do not have its type are treated as missing: {number:,}")
         yield EncodedRows(folder, learned.used, bound.share("open"))
 
 

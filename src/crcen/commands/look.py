@@ -45,7 +45,7 @@ class ColumnLook:
 
     @property
     def is_suspect(self) -> bool:
-        """Whether it nearly separates the classes by itself, as values recorded after the event do."""
+        """Whether the column alone nearly separates the classes, as values recorded after the event do."""
         return self.area >= LEAK_AREA
 
     def cells(self, n_rows: int) -> tuple[str, ...]:
@@ -100,7 +100,7 @@ class TableLook(ShownInOneLine):
         size = f"{plural(self.n_rows, 'row')}, {plural(len(self.columns), 'column')}"
         lines = [f"{self.data}: {size}{self._labels()}", ""]
         has_area = any(not math.isnan(one.area) for one in self.columns)
-        head = ("column", "kind", "missing", "values", "area", "what a fit does with it")
+        head = ("column", "kind", "missing", "values", "area", "use in a fit")
         table = [head, *(one.cells(self.n_rows) for one in self.columns)]
         width = max(len(cells[0]) for cells in table)
         for name, kind, missing, values, area, plan in table:
@@ -164,7 +164,7 @@ def inspect_table(
         Seed of rows and halves for the areas of single columns; 1 shows progress on a terminal.
     """
     source = inputs.source_of(data, read)
-    with busy("looking at the table", visible=bool(verbose)):
+    with busy("inspecting the table", visible=bool(verbose)):
         rows = _rows(source, target, positive, audit_probability, clusters)
         reasons = dict.fromkeys([drop] if isinstance(drop, str) else drop, "asked for")
         if audit_probability is not None:
@@ -202,7 +202,7 @@ def inspect_table(
         cells = [(name, value, n) for name, found in odd.items() for value, n in found.items()]
         shown = listed(f"{name} {value:g} ({plural(n, 'cell')})" for name, value, n in cells)
         notes.append(
-            f"numbers that may stand for a missing value: {shown}; read them so with --missing "
+            f"numbers that may stand for a missing value: {shown}; treat them as missing with --missing "
             f"{quote(cells[0][0])}={cells[0][1]:g}"
         )
     if words:
@@ -251,7 +251,7 @@ def _far_dates(reader: TableClassifier, table: TableCells) -> dict[str, dict[str
 
 
 class _Rows(NamedTuple):
-    """Rows without the target; the class of each by its place in ``counts``, and weights if audited."""
+    """Rows without the target; the class of each as an index of ``counts``, and weights if audited."""
 
     frame: pd.DataFrame
     counts: dict[Label, int]

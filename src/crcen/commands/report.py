@@ -106,7 +106,7 @@ def report_table(
         Files of `crcen.declare` and `crcen.certify` (JSON) of this model, which the page links to.
     """
     inputs.check_outputs({"out": out}, model, data, *others, costs, declaration, certificate, pages=("out",))
-    is_used, bound = audit_probability is not None, "go with audit_probability=, as it is that of the bound on recall"
+    is_used, bound = audit_probability is not None, "go with audit_probability=: it applies to the bound on recall"
     check("confidence", confidence, confidence == LEVEL or is_used, bound, "audit_probability")
     model_path = str(model) if isinstance(model, str | Path) else None
     links = evidence_links(out, model_path, declaration, certificate)
@@ -119,7 +119,7 @@ def report_table(
     if weighting is not None or costs is not None:
         if column is not None or rule.goal is not None:
             given, found = "weighting" if costs is None else "costs", rule.labels[column or 0]
-            why = f"this model finds {found}, and its page has a price to move; crcen evaluate judges it at another."
+            why = f"this model finds {found}, and its page has a price slider; crcen evaluate takes other prices."
             raise InvalidParameter(f"{given} must be left out: {why}", parameter=given)
         options["costs"] = rule.costs
     rows = judging.labelled(verbose, prevalence, keeps_all=True)

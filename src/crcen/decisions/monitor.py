@@ -165,7 +165,7 @@ class KeyEquationMonitor(ShownInOneLine):
         X, q : rows as the model takes them, or their weighted probabilities (n,) or (n, K)
             New rows.
         y : array of shape (n,)
-            Their labels, as the model knows them; 0/1 or class numbers without a model. One class alone is fine.
+            Their labels, as in training; 0/1 or class numbers without a model. They may all be of one class.
         segment : str or array of shape (n,), optional
             Segment of each row, or of all of them.
         sample_weight : array of shape (n,), optional
@@ -173,7 +173,7 @@ class KeyEquationMonitor(ShownInOneLine):
         clusters : array of shape (n,), optional
             Rows of the same cluster, such as those of one patient, count as one arrival.
         audit_probability : array of shape (n,), optional
-            Probability e with which the label of each row was asked for, 1 for alarms. Rows count with the weight 1/e.
+            Probability e with which each row was selected for a label, 1 for alarms. Rows have the weight 1/e.
             Pass rows without a label too, so that the monitor can warn when audits stop arriving.
         when : str, optional
             Name of the batch in records, such as "2024-05"; with ``delay`` the cohort is the name.
@@ -192,7 +192,7 @@ class KeyEquationMonitor(ShownInOneLine):
         if when is not None and (self._cohorts is not None or not isinstance(when, str)):
             raise InvalidInput(f"when must be text such as '2024-05', and is not given with delay=, got {when!r}")
         if self._cohorts is None and (cohort is not None or now is not None):
-            raise InvalidInput("cohort and now need a monitor that holds rows back: make it with delay=")
+            raise InvalidInput("cohort and now need a monitor that holds rows back: create it with delay=")
         if self._cohorts is not None and cohort is None:
             raise InvalidInput("a monitor with delay= needs the cohort of the rows, such as the date of their scoring")
         inclusion: float | Array = 1.0
@@ -248,13 +248,13 @@ class KeyEquationMonitor(ShownInOneLine):
     def release(self, now: object) -> list[DriftAlarm]:
         """With ``delay``: move on to the present cohort ``now`` without new rows; new alarms, as of `update`."""
         if self._cohorts is None:
-            raise InvalidInput("release needs a monitor that holds rows back: make it with delay=")
+            raise InvalidInput("release needs a monitor that holds rows back: create it with delay=")
         number, are_dates = cohort_numbers(now, 1)
         present = self._cohorts.present_of(None, number, are_dates)
         return self._take(self._cohorts.release(present, are_dates))
 
     def _take(self, batches: Iterable[tuple[str | None, Sums]], words: Iterable[str] = ()) -> list[DriftAlarm]:
-        """Count named batches, look at every test that has rows in them, and warn last: nothing can fail before."""
+        """Count named batches and update every test that has rows in them; warnings come last."""
         new, sentences = [], list(words)
         for when, pieces in batches:
             self.n_batches += 1
@@ -290,7 +290,7 @@ class KeyEquationMonitor(ShownInOneLine):
 
     @property
     def history(self) -> dict[str | None, list[MonitorReading]]:
-        """Readings by segment, None for all rows: the latest 256, and at most as many of the time before."""
+        """History by segment (None for all rows): the latest 256 entries, and at most as many earlier ones."""
         return {name: list(track.history) for name, track in self._tracks.items()}
 
     @property
@@ -310,11 +310,11 @@ class KeyEquationMonitor(ShownInOneLine):
         against = "the stream's own past"
         if n_reference:
             known = np.max(self.reference_error)
-            against = f"{n_reference:,} reference rows, which know the model to ± {known:.2g} log-odds"
+            against = f"{n_reference:,} reference rows, model uncertainty ± {known:.2g} log-odds"
         tolerated = f", tolerance {self.tolerance:g} log-odds" if self.tolerance else ""
         lines = [
             f"Key equation monitor: {self.n_batches} batches against {against}",
-            f"  chance of any false alarm, ever: at most {self.false_alarm_rate:g}{tolerated}",
+            f"  probability of any false alarm: at most {self.false_alarm_rate:g}{tolerated}",
             *table_of_readings(self._tracks),
         ]
         if self._cohorts is not None:

@@ -315,7 +315,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         return fresh
 
     def _kinds(self) -> list[MemberKind]:
-        """The members that were asked for, checked; none where that is left to `fit`."""
+        """The requested members, checked; none if `fit` selects them."""
         check_choice(self, "effort", EFFORTS)
         if self.time_limit is not None:
             check_number(self, "time_limit", low=0, open_low=True)
@@ -326,7 +326,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         kinds = list(map(registry.member_kind, [self.members] if isinstance(self.members, str) else self.members))
         names = [kind.name for kind in kinds]
         if not kinds or len(set(names)) < len(names):
-            raise InvalidParameter(f"members must be one or more, each of another name: got {names}.")
+            raise InvalidParameter(f"members must be one or more with different names: got {names}.")
         return kinds
 
     def _stack(self, found: list[FittedMember], rows: fitting.FitRows, seed: int) -> tuple[Array, Array]:

@@ -313,7 +313,7 @@ def _picked(evidence: Evidence) -> list[int]:
 
 
 def one_against_rest(evidence: Evidence, k: int, most_points: int) -> Evidence:
-    """The evidence about one class as the positive one, at the cost of a miss in rows of others taken for it."""
+    """The evidence about one class as the positive one, at the cost of a miss in false alarms."""
     costs, counts, p = evidence.cost_matrix.costs, evidence.trained_counts, evidence.proba[:, k]
     others = np.flatnonzero(np.arange(len(costs)) != k)
     miss = float((costs[k, others] - costs[k, k]).mean())
@@ -339,7 +339,7 @@ def _one_page(evidence: Evidence, k: int, n_picked: int) -> str:
 
 
 def _facts(model: Estimator) -> Values:
-    """The model and its environment; no place on the machine is named."""
+    """The model and its environment, without paths of the machine."""
     chosen = kept_by(model, "best_params_")
     versions = {"crcen": __version__, "Python": platform.python_version(), **installed_versions(_PACKAGES)}
     return {

@@ -182,7 +182,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return estimator if self.weighting is None else estimator.set_params(weighting=self.weighting)
 
     def _take(self, estimator: Estimator, target: object) -> None:
-        """Have this fitted estimator answer for the encoded columns."""
+        """Use this fitted estimator for the encoded columns."""
         self.estimator_, self.target_name_ = estimator, None if target is None else str(target)
         self.classes_, self.costs_ = estimator.classes_, getattr(estimator, "costs_", None)
         self.weighting_, self.key_equation_ = estimator.weighting_, estimator.key_equation_
@@ -197,7 +197,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         names = {str(name) for name in given}
         if unknown := sorted(names - set(frame.columns)):
             close = closest(unknown[0], frame.columns)
-            message = f"{parameter} names columns that are not there: {', '.join(unknown)}"
+            message = f"{parameter} names columns that do not exist: {', '.join(unknown)}"
             raise InvalidParameter(f"{message}{f'; did you mean {close}?' if close else '.'}", parameter=parameter)
         return names
 
@@ -228,7 +228,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def recognise(self, X: TableLike, y: PerRow = None, encoded: EncodedTable | None = None) -> Recognition | None:
         """How many rows are training rows, and whether chance explains it; None for a model without a fingerprint.
 
-        ``y`` tells whether training rows among them depend on the label; ``encoded`` is what `encode` makes of X.
+        ``y`` adds a test whether training rows among them depend on the label; ``encoded`` is what `encode` makes of X.
         """
         fingerprint = getattr(self, "fingerprint_", None)
         if fingerprint is None:
@@ -244,7 +244,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def notes_(self) -> list[str]:
-        """What a person should know about how columns were read."""
+        """Notes for the user on how columns were read."""
         check_is_fitted(self, "columns_")
         return [column.note for column in self.columns_ if column.note]
 
@@ -312,7 +312,7 @@ def cell_texts(columns: list[Column], table: TableCells) -> NDArray[np.object_]:
 
 
 class PricedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier that knows no price: its natural probabilities, and decisions at a price."""
+    """A classifier without a price: its natural probabilities, and decisions at a price."""
 
     weighting_: Price
 

@@ -142,7 +142,7 @@ class Column(ABC):
         return ([*values, float(is_gap)], odd) if self.has_missing else (values, odd or "missing" * is_gap)
 
     def describe(self) -> dict[str, object]:
-        """What a schema says of the column, JSON-able."""
+        """The column in a schema, as plain values."""
         noted = {"note": self.note} if self.note else {}
         return {"name": self.name, "kind": self.kind, "has_missing": self.has_missing, **noted}
 
@@ -630,7 +630,7 @@ def learn_column(
 
 
 def _limits(known: Array) -> Array:
-    """What stands for a missing number, and the limits to which numbers are clipped: (3,) or, of columns, (3, m)."""
+    """The replacement of a missing number, and the limits to which numbers are clipped: (3,) or, of columns, (3, m)."""
     lower, middle, upper = np.quantile(known, [0.25, 0.5, 0.75], axis=-1)
     fill = rounded(middle, nice_step(upper - lower, _FILL_PARTS))
     return np.stack([fill, *clip_limits(known.min(axis=-1), known.max(axis=-1))])
@@ -730,7 +730,7 @@ def category_column(name: str, counts: Series, has_missing: bool, note: str = ""
 
 
 def blocks_of(columns: Sequence[Column]) -> list[slice]:
-    """The places of each column among the encoded columns."""
+    """The indices of each column among the encoded columns."""
     ends = np.cumsum([0, *(len(column.encoded_names) for column in columns)])
     return [slice(a, b) for a, b in itertools.pairwise(ends)]
 

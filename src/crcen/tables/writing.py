@@ -19,7 +19,7 @@ _SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 
 
 def neutralised(frame: DataFrame) -> DataFrame:
-    """Put an apostrophe before texts and names, but not numbers, that a spreadsheet would take for formulas."""
+    """Put an apostrophe before texts and names, but not numbers, that a spreadsheet would interpret as formulas."""
 
     def safe(cell: object) -> object:
         is_formula = isinstance(cell, str) and cell.startswith(_FORMULA) and pd.isna(pd.to_numeric(cell, "coerce"))
@@ -106,5 +106,5 @@ class TableWriter:
 
 
 def written_to(out: str | Path | None) -> Path | str | None:
-    """What a result says about where it was written."""
+    """The sentence of a result on where it was written."""
     return out if out is None else masked(str(out)) if is_database(out) else Path(out)

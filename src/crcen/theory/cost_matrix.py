@@ -28,7 +28,7 @@ class CostMatrix(Shown):
     actions : sequence, optional
         Names of the further columns, one for each.
     is_binary : bool
-        Whether rows and columns are (negative, positive), whatever the order of the labels: see `CostMatrix.binary`.
+        Whether rows and columns are (negative, positive), for any order of the labels: see `CostMatrix.binary`.
 
     Examples
     --------

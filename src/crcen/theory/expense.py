@@ -237,7 +237,7 @@ def expense_steps(
 ) -> tuple[ExpenseStep, ...]:
     """Price each step of a path of weights by the class numbers y of rows and those ``chosen`` at each weighting.
 
-    Over rows that move to class k, Σ w_a 1{y=a} − c 1{y=k} is at least 0 in the mean at the weight c before, and at
+    Over rows that move to class k, Σ w_a 1{y=a} − c 1{y=k} is at least 0 on average at the weight c before, and at
     most 0 at the one after. ``p`` (n, K) are the probabilities of the one model that decides, if there is one. Without
     resamples there are no intervals.
     """

@@ -1,6 +1,6 @@
 """Operating goals: a number of alarms, a recall, a precision or a review band, which rows turn into a threshold.
 
-A new goal is one class here. Everything that other modules need to know is an attribute or a method: how people state
+A new goal is one class here. Everything that other modules need is an attribute or a method: how users state
 it, how it is written, which threshold meets it. NumPy is imported when a goal meets rows, so that the command line can
 list the goals at once.
 """
@@ -48,7 +48,7 @@ def goal_of(weighting: object) -> ThresholdGoal | None:
 
 
 class Goal:
-    """An operating goal, which decides on given rows but is no price by itself."""
+    """An operating goal, which is met on given rows and is not a price by itself."""
 
     name: ClassVar[str] = ""
     statement: ClassVar[Statement]
@@ -143,7 +143,7 @@ class Capacity(ThresholdGoal):
         "N[/day]",
         ("--capacity", "--top"),
         ("integer", "Alarms among the rows of this request"),
-        ("There is time for", "50", "alarms in 1,000 rows", "Alarms per 1,000 rows"),
+        ("There is time to check", "50", "alarms in 1,000 rows", "Alarms per 1,000 rows"),
         ending="/1000",
     )
 
@@ -263,7 +263,7 @@ class _ShareGoal(ThresholdGoal):
         if self.confidence is None:
             return super()._cut(rows)
         if (rows.weights != 1.0).any():
-            raise InvalidParameter("a guarantee counts rows, so it cannot be had with row weights: leave them out")
+            raise InvalidParameter("a guarantee counts rows, so it is not available with row weights: leave them out")
         return self._guaranteed(rows, self.confidence)
 
     def _guaranteed(self, rows: RowsByProbability, confidence: float) -> int:
@@ -361,7 +361,7 @@ class PrecisionAtLeast(_ShareGoal):
 
 @dataclass(frozen=True)
 class Review(Goal):
-    """A third answer between two prices: a person reviews rows on which the prices disagree.
+    """A third decision between two prices: a person reviews the rows on which the prices disagree.
 
     A row gets an alarm if even the low price pays for it, none if not even the high one does, and a review otherwise.
     If the cost of a review is known, `CostMatrix.with_review` states the cheapest rule.
@@ -417,7 +417,7 @@ class Review(Goal):
         return f"review between the prices {self.low:g} and {self.high:g}"
 
     def decide(self, p: Array, times: ArrayLike | None = None) -> NDArray[np.generic]:
-        """The answer for every row: "alarm", "review" or "no alarm"."""
+        """The decision for every row: "alarm", "review" or "no alarm"."""
         return self.meet(p).names
 
     def meet(self, p: Array, price: float | None = None, *by: Any) -> ReviewedRows:

@@ -292,7 +292,7 @@ def estimate_shares(
 
 
 def _maximise(ratio: Array, start: Array, fixed: tuple[int, float] | None = None) -> tuple[Array, float]:
-    """EM for the shares, one of them fixed if asked; the shares and the log-likelihood."""
+    """EM for the shares, optionally with one of them fixed; returns the shares and the log-likelihood."""
     shares, value = start.copy(), -math.inf
     for _ in range(_MOST_STEPS):
         mass = ratio * shares

@@ -17,7 +17,7 @@ from crcen.theory.price import Price, WeightingLike, alpha_of, cost_ratio_of, re
 from crcen.theory.residual_test import FEWEST_TO_TEST, JointResidualSums, JointTest, PairSums, TrainingError, two_sided
 from crcen.theory.rows import Array, FloatOrArray, Index, ShownInOneLine, as_numpy, divided, p_text, scalar, short
 
-_OUT_OF_FOLD = "folds share training rows, so that their errors cancel; test on rows that took no part in training"
+_OUT_OF_FOLD = "folds share training rows, so their errors cancel; test on rows that were not used in training"
 _TOO_FEW = f"fewer than {FEWEST_TO_TEST} rows of a class are too few to test"
 # Sides of a key equation whose logarithms differ by less look alike.
 _SIDES_ALIKE = 0.2
@@ -211,7 +211,7 @@ def key_equation(
     q : array of shape (n,) or (n, K)
         Weighted probabilities of the positive class, or of every class.
     weighting : as in `crcen.resolve`
-        What q was trained under. A `Price` brings its training counts; anything else is resolved on these rows.
+        The weighting of q. A `Price` has its training counts; any other weighting is resolved on these rows.
     sample_weight : array of shape (n,), optional
         Finite and not negative.
     training_error : TrainingError, optional
@@ -438,7 +438,7 @@ class ClassEquation:
 
 @dataclass(frozen=True)
 class PairEquation:
-    """Two classes: log-odds by which the first is more frequent against the second than the model says, and its z."""
+    """Two classes: log-odds by which the first is more frequent than the second, compared with the model, and its z."""
 
     first: object
     second: object

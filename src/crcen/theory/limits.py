@@ -79,7 +79,7 @@ def count_chance(observed: float, expected: float, variance: float | None = None
 
 @dataclass(frozen=True)
 class ShareTest:
-    """The share of a class here beside that of training, and their difference in standard deviations."""
+    """The share of a class here and in training, and their difference in standard deviations."""
 
     share: float
     before: float

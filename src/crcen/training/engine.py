@@ -165,7 +165,7 @@ class Trainer:
 
 
 class _Meter:
-    """Adds up the progress of pieces from any thread, and tells them to stop."""
+    """Sums the progress of pieces from any thread, and signals them to stop."""
 
     def __init__(self, work: Sequence[Groups], jobs: Sequence[TrainingJob], progress: Progress | None) -> None:
         # An estimate of each piece's time.

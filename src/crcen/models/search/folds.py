@@ -111,8 +111,8 @@ def _with_every_class(folds: list[Fold], target: Index, weights: Array) -> list[
         found.append((np.sort(np.concatenate([train_rows, back])), held_out))
     if lone:
         warnings.warn(
-            f"too few rows to be trained on and held out for {plural(len(lone), 'label')}: these rows are trained on "
-            f"in every fold, and their out-of-fold results are too good.",
+            f"too few rows for training and validation of {plural(len(lone), 'label')}: these rows are in the "
+            f"training part of every fold, and their out-of-fold results are too good.",
             UserWarning,
             stacklevel=2,
         )
