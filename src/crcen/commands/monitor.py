@@ -193,8 +193,8 @@ class TableWatch(ShownInOneLine):
             ],
             "Labels": [self.label_sentence, *held],
             **({"Declared": declared} if declared else {}),
-            "Watch": [
-                f"all calls together raise a false alarm with a probability of at most {self.false_alarm_rate:g}",
+            "Error rate": [
+                f"the probability of any false alarm over all calls is at most {self.false_alarm_rate:g}",
                 *(["declared criteria add at most one minus the declared confidence"] if declared else []),
             ],
         }
@@ -203,25 +203,25 @@ class TableWatch(ShownInOneLine):
     def label_sentence(self) -> str:
         """A sentence on the labels so far."""
         if self.reading is None:
-            return "none has been counted yet" if self.n_held else "none has come yet"
+            return "none counted yet" if self.n_held else "none yet"
         so_far, drifts = f"{self.reading.n_rows:,} so far", self.reading.drift_by_class
         known = [k for k, one in enumerate(drifts) if math.isfinite(one)]
         if self.rule.price.n_classes == 2:
             so_far += f", {self.reading.counts[1]:,} of them positive"
-            drift, off = drifts[0], "the model is off"
+            drift, off = drifts[0], "drift"
         elif known:
             most = max(known, key=lambda k: abs(drifts[k]))
-            drift, off = drifts[most], f"most off is {self.rule.labels[most]}"
+            drift, off = drifts[most], f"largest drift, of {self.rule.labels[most]},"
         else:
-            return f"{so_far}: too few to say anything"
+            return f"{so_far}: too few for an estimate"
         if self.alarms:
             return f"{so_far}: {'; '.join(map(str, self.alarms))}"
-        off = f"{so_far}: {off} by {drift:+.2f} in log-odds, which"
+        off = f"{so_far}: {off} {drift:+.2f} in log-odds"
         if self.reading.log_evidence == 0.0:  # exactly: the test has not been opened
             few = "too few rows were held out of training to compare with, so later labels are compared with these"
-            return f"{off} was not tested: {few}"
+            return f"{off}, not tested: {few}"
         evidence = math.exp(min(self.reading.log_evidence, 700.0))
-        return f"{off} is no alarm (evidence {evidence:.3g} : 1)"
+        return f"{off}, no alarm (evidence {evidence:.3g} : 1)"
 
 
 @logged
