@@ -551,7 +551,7 @@ def test_a_small_table_says_why_it_has_no_committee_or_evidence(tmp_path):
     interaction_rows(n=150).to_csv(tmp_path / "rows.csv", index=False)
     how = {"target": "y", "epochs": 1, "hidden": (2,)}
     fit = crcen.fit_files(tmp_path / "rows.csv", **how)
-    assert "a network alone" in " ".join(fit.notes)
+    assert "only a network" in " ".join(fit.notes)
     assert isinstance(fit.model.estimator_, crcen.CRCENClassifier)
     assert "No evidence from held-out rows" in str(crcen.fit_files(tmp_path / "rows.csv", hold_out=0, **how))
 

@@ -131,7 +131,7 @@ def declare(
     description: Mapping[str, str] | str | Path | None = None,
     read: ReadOptions | None = None,
 ) -> Declaration:
-    """Write acceptance criteria of a model to a file: what `crcen declare` does.
+    """Write acceptance criteria of a model to a file, as `crcen declare` does.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def declare(
     groups : str or sequence of str, optional
         Columns whose values are groups: criteria must also hold in each group.
     clusters : str, optional
-        Column of rows that belong together, such as a patient: the tests allow for dependence within it.
+        Column of rows that belong together, such as a patient: the tests account for dependence within it.
     confidence : float, default=0.95
         One minus the probability of any wrong pass, and of any wrong fail.
     rows : data frame, str or Path, optional
@@ -347,7 +347,7 @@ def certify(
     again: bool = False,
     read: ReadOptions | None = None,
 ) -> Certificate:
-    """Test declared criteria on labelled rows: what `crcen certify` does.
+    """Test declared criteria on labelled rows, as `crcen certify` does.
 
     The digests of declaration and rows are recorded in a file next to the declaration.
 
@@ -366,7 +366,7 @@ def certify(
     sign : str or Path, optional
         Ed25519 private key (PEM) that signs the certificate; see `generate_key`.
     again : bool, default=False
-        Allow a further certification of this declaration on these rows; the certificate states it.
+        Allow a second certification of this declaration on these rows; the certificate states it.
     read : ReadOptions, optional
         How the table is read.
     """
@@ -615,7 +615,7 @@ def verify(
     public_key: str | Path | None = None,
     read: ReadOptions | None = None,
 ) -> Verification:
-    """Check that a certificate is unchanged and belongs to files: what `crcen verify` does.
+    """Check that a certificate is unchanged and belongs to the given files, as `crcen verify` does.
 
     Parameters
     ----------

@@ -238,7 +238,7 @@ def compare_models(
     state: str | Path | None = None,
     read: ReadOptions | None = None,
 ) -> ModelComparison:
-    """Compare the costs of two models on the same labelled rows: what `crcen compare` does.
+    """Compare the costs of two models on the same labelled rows, as `crcen compare` does.
 
     Parameters
     ----------

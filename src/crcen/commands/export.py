@@ -54,10 +54,10 @@ class OnnxExport(Result):
 
 
 def export_onnx(model: Estimator, out: str | Path) -> OnnxExport:
-    """Write a model as one ONNX graph in double precision: what `crcen export --onnx` does.
+    """Write a model as one ONNX graph in double precision, as `crcen export --onnx` does.
 
-    Before it is written, onnxruntime must give the model's outputs on artificial rows: ordinary and extreme numbers,
-    missing cells, every category with white space and in another case, unseen ones.
+    Before it is written, onnxruntime must reproduce the model's outputs on artificial rows: ordinary and extreme
+    numbers, missing cells, every category with white space and in another case, unseen ones.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def export_onnx(model: Estimator, out: str | Path) -> OnnxExport:
     Raises
     ------
     InvalidInput
-        If a column, setting or member has no ONNX form: free text, another library's classifier in a committee.
+        If a column, setting or member cannot be exported: free text, another library's classifier in a committee.
     CrcenError
         If outputs of the graph differ from those of the model.
     """

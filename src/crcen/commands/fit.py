@@ -349,7 +349,7 @@ def fit_table(
     onnx: str | Path | None = None,
     report: str | Path | None = None,
 ) -> TableFit:
-    """Fit a table of mixed columns: what `crcen fit` does.
+    """Fit a model to a table of mixed columns, as `crcen fit` does.
 
     Columns of weights, audit probabilities, clusters and times are not inputs.
 
@@ -367,17 +367,17 @@ def fit_table(
     costs : CostMatrix, data frame, str or Path, optional
         Cost of each decision (columns) for each true class (rows), also as a spreadsheet; other columns are actions.
     drop, keep, categorical : sequence of str
-        Columns to leave out, to use although they look like identifiers, to take as categories; see `TableClassifier`.
+        Columns to leave out, to use although they look like identifiers, to use as categories; see `TableClassifier`.
     weight : str, optional
-        Column of sample weights, such as survey weights; out-of-fold figures are then sums of weights, 1 on average.
+        Column of sample weights, such as survey weights; out-of-fold counts are then sums of weights, 1 on average.
     audit_probability : str, optional
-        Column with the probability that a row was chosen for a label; rows count 1 / probability, within limits.
+        Column with the probability that a row was selected for a label; rows count 1 / probability, within limits.
     selected_by : fitted classifier, str or Path, optional
         The earlier model whose alarms were checked, if no probabilities were recorded.
     clusters, time : str, optional
-        Column whose equal values stay on one side of a validation split, or by which validation rows come later.
+        Column whose equal values stay in one fold, or of times: validation rows are later than training rows.
     learner : {"committee", "networks", "trees", "forest", ...}, optional
-        What is searched: by default a `CommitteeClassifier`, or one of its members alone.
+        Kind of model: by default a `CommitteeClassifier`, or one of its members alone.
     effort : {"quick", "standard", "best"}, default="standard"
         ``"quick"``: one network without a search. ``"best"``: several searches, averaged.
     time_limit : float, optional
@@ -385,7 +385,7 @@ def fit_table(
     estimator : CRCENClassifierCV or CommitteeClassifier, optional
         Another search; its weighting, positive class, folds and seed are set here.
     n_refits : int, optional
-        Refits on halves of the rows that measure `crcen.training_error`; default 6, and 0 with ``effort="quick"``.
+        Refits on halves of the rows for `crcen.training_error`; default: 6, and 0 with ``effort="quick"``.
     fingerprint : bool, default=True
         Keep truncated hashes of the training rows, by which `report` and `evaluate` recognise them.
     n_splits, random_state : int

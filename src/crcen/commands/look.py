@@ -145,23 +145,23 @@ def inspect_table(
     read: ReadOptions | None = None,
     verbose: int = 0,
 ) -> TableLook:
-    """Summarise a table before a fit: what `crcen look` does.
+    """Summarise a table before a fit, as `crcen look` does.
 
     Parameters
     ----------
     data, drop, keep, categorical, read
         As in `crcen.fit_table`.
     target : str, optional
-        Column with the labels; with it, columns that nearly separate the classes by themselves are named.
+        Column with the labels; columns that alone nearly separate the classes are then reported.
     positive : label, optional
         The positive label; without it the target may have up to fifty labels, and each is compared with the rest.
     clusters : str, optional
         Column of rows that belong together, such as a patient; no input.
     audit_probability : str, optional
-        Column with the probability that a row was chosen for a label. Shares and areas are then weighted by
+        Column with the probability that a row was selected for a label. Shares and areas are then weighted by
         1 / probability, and rows without a label are unlabelled, not negative.
     random_state, verbose : int, default=0
-        Seed of rows and halves for the areas of single columns; 1 shows progress on a terminal.
+        Seed of the samples for the areas of single columns; 1 shows progress on a terminal.
     """
     source = inputs.source_of(data, read)
     with busy("inspecting the table", visible=bool(verbose)):

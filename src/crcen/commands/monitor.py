@@ -252,7 +252,7 @@ def monitor_table(
     Parameters
     ----------
     model, weighting, costs, weight, clusters, read, verbose
-        See `crcen.evaluate_table`. A price changes the expected figures; rows of a cluster count as one arrival.
+        See `crcen.evaluate_table`. A price changes the expected metrics; rows of a cluster count as one arrival.
     data : data frame, str or Path
         Rows since the last call. Those with a value in the target column are counted as labelled.
     state : str or Path, optional

@@ -111,7 +111,7 @@ def plan_table(
     read: ReadOptions | None = None,
     verbose: int = 0,
 ) -> TablePlan:
-    """Numbers of labels and audits that suffice for a goal, as `crcen plan` does; rows need no labels.
+    """Compute how many labels or audits a goal needs, as `crcen plan` does; rows need no labels.
 
     Parameters
     ----------

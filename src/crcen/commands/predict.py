@@ -214,7 +214,7 @@ def predict_table(
         The decision that is no alarm, for audits by a model of several classes; by default its most frequent class.
     clusters : str, optional
         Column of rows that belong together, also in ``held_out``: the comparison with training rows, the interval of
-        ``prevalence="auto"`` and guarantees allow for it. Decisions do not change.
+        ``prevalence="auto"`` and guarantees account for it. Decisions do not change.
     id, all_columns : str or list of str, and bool
         Columns to copy, or all of them; by default rows are numbered from 1 in a column ``row``.
     sort : bool, default=False

@@ -90,7 +90,7 @@ def report_table(
     read: ReadOptions | None = None,
     verbose: int = 0,
 ) -> TableReport:
-    """Write one self-contained HTML page about a model on labelled rows: what `crcen report` does.
+    """Write one self-contained HTML page about a model on labelled rows, as `crcen report` does.
 
     Parameters
     ----------

@@ -167,7 +167,7 @@ class _Place(NamedTuple):
 def load_dataset(name: str, data_home: str | os.PathLike[str] | None = None) -> Dataset:
     """Load a set of imbalanced-learn's benchmark.
 
-    Places are tried in this order: ``data_home``; the environment's ``CRCEN_DATA_HOME``; the package itself (abalone
+    Locations are tried in this order: ``data_home``; the environment's ``CRCEN_DATA_HOME``; the package itself (abalone
     and satimage); the user's cache (``CRCEN_CACHE``, or ``crcen`` in ``XDG_CACHE_HOME`` or ``~/.cache``); a download
     through imbalanced-learn into that cache. Each file is checked against the catalogue and never unpickled.
 
@@ -195,7 +195,7 @@ def load_dataset(name: str, data_home: str | os.PathLike[str] | None = None) -> 
 
 
 def list_datasets(data_home: str | os.PathLike[str] | None = None) -> tuple[DatasetListing, ...]:
-    """List the 27 sets of the benchmark and where each would be loaded from; ``data_home`` as in `load_dataset`."""
+    """List the 27 sets of the benchmark and the location of each; ``data_home`` as in `load_dataset`."""
     places, rows = tuple(_places(data_home)), []
     for entry in catalog():
         place, sizes = _first_with(entry, places), (entry.n_samples, entry.n_features, entry.n_pos)

@@ -33,16 +33,16 @@ _SETTINGS = ("false_alarm_rate", "tolerance", "segments", "delay")
 class KeyEquationMonitor(ShownInOneLine):
     """Test the key equation on new rows as their labels arrive, and raise an alarm when the log-odds drift.
 
-    New rows are compared with reference rows after every batch. The chance of *any* false alarm, over all segments and
-    the whole life of the stream, is at most ``false_alarm_rate``. Rows or clusters are independent, at the natural
-    class ratio, and arrive independently of their class (see ``delay``). docs/monitor.md derives and measures the test.
+    New rows are compared with reference rows after every batch. The probability of *any* false alarm, over all segments
+    and the whole stream, is at most ``false_alarm_rate``. Rows or clusters are independent, at the natural class ratio,
+    and arrive independently of their class (see ``delay``). docs/monitor.md derives and measures the test.
 
     Parameters
     ----------
     model : fitted classifier, optional
         With ``weighted_proba`` and ``weighting_``, or ``predict_proba``; else `update` takes ``q`` and class numbers.
     weighting : Lam, CostRatio, Budget, float, class weights or None
-        What q was trained under, if the model has no ``weighting_``; None (λ = ½) for natural probabilities. More than
+        The weighting of q, if the model has no ``weighting_``; None (λ = ½) for natural probabilities. More than
         two classes without a model need a weight for each.
     y_reference : array of shape (n,), optional
         Labels of rows that the model was not fitted on, else a stream is compared with its own past. Without
@@ -52,11 +52,11 @@ class KeyEquationMonitor(ShownInOneLine):
     segment_reference, sample_weight_reference, clusters_reference, audit_probability_reference : arrays, optional
         Of the reference rows, (n,); see `update`.
     segments : sequence of str, optional
-        Segments to watch one by one besides all rows, at half of the rate; by default those of ``segment_reference``.
+        Segments to test in addition to all rows, with half of the rate; by default those of ``segment_reference``.
     false_alarm_rate : float, default=0.05
-        Chance of any false alarm, ever.
+        Probability of any false alarm over the life of the monitor.
     tolerance : float, default=0
-        Drifts in log-odds that are no reason for an alarm.
+        Size of drifts, in log-odds, that raise no alarm.
     delay : int, optional
         Cohorts (days, if they are dates) that must pass before all labels of a cohort are known. Rows are given to
         `update` with their ``cohort`` and held back until it is complete.
@@ -158,7 +158,7 @@ class KeyEquationMonitor(ShownInOneLine):
         cohort: object = None,
         now: object = None,
     ) -> list[DriftAlarm]:
-        """Take a batch of rows whose labels are known.
+        """Add a batch of rows whose labels are known.
 
         Parameters
         ----------
@@ -285,7 +285,7 @@ class KeyEquationMonitor(ShownInOneLine):
 
     @property
     def n_late(self) -> int:
-        """Rows left out because their cohort was complete already."""
+        """Rows left out because their cohort was already complete."""
         return 0 if self._cohorts is None else self._cohorts.n_late
 
     @property
@@ -295,7 +295,7 @@ class KeyEquationMonitor(ShownInOneLine):
 
     @property
     def audits_have_stopped(self) -> bool:
-        """Whether far fewer audited labels arrive than audit probabilities promise."""
+        """Whether far fewer audited labels arrive than the audit probabilities imply."""
         return self._audits.has_stopped
 
     @property
@@ -326,7 +326,7 @@ class KeyEquationMonitor(ShownInOneLine):
         return "\n".join(lines)
 
     def plot(self, ax: Axes = None) -> Axes:
-        """Draw the evidence of each test against its bar, on axes given or on a new figure, and return the axes."""
+        """Draw the evidence of each test and its limit, on the given axes or on a new figure, and return the axes."""
         return draw_readings(self._tracks, self.alarms, ax)
 
     def state(self) -> Values:
@@ -362,7 +362,7 @@ class KeyEquationMonitor(ShownInOneLine):
 
     @classmethod
     def from_state(cls, state: object, model: Estimator = None) -> "KeyEquationMonitor":
-        """Resume from what `state` returned: the next update gives the same as if there had been no break."""
+        """Resume from the result of `state`; later updates give the same results as without the interruption."""
         stored = _opened(state)
         classes, weights, n_classes = stored["classes"], stored["class_weights"], len(stored["classes"])
         has_price = hasattr(model, "weighted_proba") and hasattr(model, "weighting_")

@@ -40,10 +40,10 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         ensembles; otherwise the share of positives, or of all classes, trained on, or a sampler to apply first.
     method : {"shift", "balance", "temperature", "isotonic"}, default="shift"
         ``"shift"`` is the exact algebra alone. The others also calibrate on out-of-fold rows (see docs/probabilities),
-        for boosted votes, synthetic rows and class-weighted trees, of which ``fit`` warns.
+        for boosted votes, synthetic rows and class-weighted trees, about which ``fit`` warns.
     price : "training", None, float, Lam, Alpha, CostRatio, Budget, "balanced", dict, CostMatrix, default="training"
-        The price of ``predict``, resolved with the natural counts. ``"training"`` is the weighting that was undone (for
-        a classifier of this library its own price), so that decisions stay. ``None`` is λ = ½ on purpose.
+        The price of ``predict``, resolved with the natural counts. ``"training"`` is the removed weighting (for
+        a classifier of this library its own price), so that decisions do not change. ``None`` is λ = ½.
     cv : int, splitter or iterable, default=5
         Out-of-fold rows of the calibrating methods.
     pos_label : default=None
@@ -76,9 +76,9 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
     ) -> "PosteriorCorrection":
         """Fit the estimator and find the effect of its training on the odds.
 
-        ``sample_weight`` is passed on to the estimator (to the last step of a pipeline); refused with a sampler.
+        ``sample_weight`` is passed on to the estimator (to the last step of a pipeline); rejected with a sampler.
         Rows of the same ``groups`` stay together in the folds of ``method``, and in those of an estimator whose ``fit``
-        takes groups; refused where neither has folds. They do not follow rows through a sampler.
+        takes groups; rejected if neither has folds. They do not follow rows through a sampler.
         """
         with transactional_fit(self):
             try:

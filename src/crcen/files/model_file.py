@@ -104,7 +104,7 @@ def save(model: Estimator, path: str | Path) -> Path:
     Raises
     ------
     InvalidParameter
-        If it is no model of this package, is not fitted, or has a part that cannot be saved, such as a function.
+        If it is not a model of this package, is not fitted, or has a part that cannot be saved, such as a function.
     DataUnavailable
         If the file cannot be written.
     """
@@ -163,7 +163,7 @@ def load(path: str | Path, *, module: Any = None) -> Estimator:
     DataUnavailable
         If the file is missing, truncated, altered, or of another format.
     InvalidInput
-        If it is no model file, or holds something that is not part of a model.
+        If it is not a model file, or contains something that is not part of a model.
     MissingExtra
         If the model needs a package that is not installed.
     """

@@ -48,11 +48,11 @@ _REPEATS, _REPEATS_IN_TIME = 4, 12
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Networks and boosted trees that decide together at a stated price.
+    """An ensemble of networks and boosted trees, combined by stacking, that decides at a stated price.
 
     Every member is searched on the same folds, unweighted. Non-negative weights combine the members' natural
-    out-of-fold logits; nested folds choose how strongly they are shrunk towards a prior that prefers good members. The
-    output bias is then solved for, so that the key equation holds at the price on rows that no member saw. Out-of-fold
+    out-of-fold logits; nested folds select how strongly they are shrunk towards a prior that prefers good members. The
+    output bias is then solved so that the key equation holds at the price on rows that no member saw. Out-of-fold
     results come from weights fitted on the other folds.
 
     Parameters
@@ -67,7 +67,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         installed: CatBoost up to 60,000 rows, the forest up to 10,000, random trees only with the effort ``"best"``.
     effort : {"quick", "standard", "best"}, default="standard"
         ``"quick"``: one setting per member without a search, by default networks alone. ``"best"``: several searches
-        with seeds and folds of their own, averaged, as many as ``time_limit`` allows.
+        with different seeds and folds, averaged, as many as ``time_limit`` allows.
     cv : int, splitter or iterable, default=4
         As in scikit-learn; an int is stratified folds, shuffled by ``random_state``.
     time_limit : float, default=None
@@ -84,7 +84,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
     member_weights_ : ndarray of shape (n_members,)
         Weight of each member's natural logit.
     chosen_settings_ : dict
-        The settings that each member's search chose, for `refit_on`.
+        The settings that each member's search selected, for `refit_on`.
     notes_ : list of str
         Members that are not installed, failed, or had no time or hardly any weight.
     ensemble_, weighting_, key_equation_, classes_, pos_label_
@@ -118,7 +118,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
     def fit(
         self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
     ) -> CommitteeClassifier:
-        """Search every member, combine them, solve at the price.
+        """Search every member, combine them, and solve the output bias at the price.
 
         Parameters
         ----------
@@ -293,7 +293,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         return list(members.values())
 
     def refit_on(self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None) -> CommitteeClassifier:
-        """Another committee, trained on other rows at the chosen settings without a search, for `crcen.training_error`.
+        """Another committee, trained on other rows with the selected settings, for `crcen.training_error`.
 
         Member weights, intercept and price stay as they are. It has no leaderboard and no out-of-fold rows.
         """

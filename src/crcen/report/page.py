@@ -224,11 +224,11 @@ def write_report(
         A fitted classifier with ``predict_proba`` and ``classes_``; ``weighting_``, ``pos_label_``, ``weighted_proba``,
         ``key_equation_``, ``oof_key_equation_`` and ``oof_proba_`` are used if it has them.
     X : DataFrame or array of shape (n, columns)
-        Rows that took no part in training.
+        Rows that were not used in training.
     y : array of shape (n,)
         Their labels, of at least two classes.
     path : str or path
-        Where to write; an existing file is replaced, whole or not at all.
+        File to write; an existing file is replaced atomically.
     sample_weight : array of shape (n,), optional
         Finite and not negative; counts are then sums of weights.
     title : str, optional

@@ -38,7 +38,7 @@ _WEIGHTS = ("class_weight", "scale_pos_weight", "is_unbalance", "auto_class_weig
 class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier for mixed tables: detects the kind of each column, encodes it, and fits networks.
 
-    Numbers and truth values are taken as they are. Dates become days since 1970, month, day, weekday and hour. Columns
+    Numbers and truth values are used unchanged. Dates become days since 1970, month, day, weekday and hour. Columns
     of at most 255 strings become zeros and ones; other strings become components of their character n-grams. Values and
     n-grams of fewer than five rows have no column of their own. Numbers and dates are clipped half a training range
     beyond either end. A missing value is filled; if training rows had missing values in that column, an extra column
@@ -49,7 +49,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     weighting : as in CRCENClassifier, default=None
         What a miss is worth; ``None`` uses the price of the estimator, or ``"balanced"`` if it has none.
     estimator : classifier, default=None
-        What is fitted on the encoded columns; ``None`` is ``CRCENClassifierCV(weighting, random_state=random_state)``.
+        Classifier of the encoded columns; ``None`` is ``CRCENClassifierCV(weighting, random_state=random_state)``.
         Networks or a committee of this package, or any classifier with ``predict_proba`` and without class weights,
         whose probabilities are then decided at the price.
     drop : sequence of str, or dict of str to str, default=()
@@ -74,7 +74,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     classes_, pos_label_, weighting_, costs_, key_equation_
         Of ``estimator_``; of more than two classes none is positive.
     profile_, background_, held_out_sums_
-        Rounded summaries of the training rows: their distribution, typical rows, and sums over rows held out.
+        Rounded summaries of the training rows: their distribution, background rows, and sums over held-out rows.
         `crcen.predict_table`, `reasons` and `crcen.monitor_table` compare new rows with them.
     fingerprint_ : Fingerprint
         Truncated hashes of the training rows, for `recognise`; only with ``fingerprint``.
@@ -113,7 +113,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: TableLike, y: ArrayLike, sample_weight: PerRow = None, groups: PerRow = None) -> "TableClassifier":
         """Learn the columns, then fit the estimator; see `CRCENClassifier.fit`.
 
-        X is a data frame or an array with any kinds of columns. ``sample_weight`` does not touch the encoding.
+        X is a data frame or an array with any kinds of columns. ``sample_weight`` does not affect the encoding.
         """
         with transactional_fit(self):
             table = as_cells(X)
@@ -202,7 +202,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return names
 
     def encode(self, X: TableLike) -> EncodedTable:
-        """A table as the network sees it, with counts of cells that training rows did not prepare for.
+        """The encoded table, with counts of cells that did not occur in training.
 
         X has at least the columns of ``columns_``, in any order; a dict is one row, by names of columns.
         """
@@ -239,7 +239,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return fingerprint.judge(*compared, numbers, self.classes_.tolist())
 
     def row_hashes(self, frame: DataFrame | TableCells, encoded: EncodedTable) -> NDArray[np.uint64]:
-        """One hash a row, to compare with ``fingerprint_``; ``encoded`` is what `encode` makes of the frame."""
+        """One hash per row, to compare with ``fingerprint_``; ``encoded`` is what `encode` makes of the frame."""
         return row_hashes(self.columns_, as_cells(frame), encoded.X, self.fingerprint_.salt)
 
     @property
@@ -273,9 +273,9 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def reasons(
         self, X: TableLike, *, background: TableLike = None, classes: PerRow = None, random_state: int = 0
     ) -> Reasons:
-        """What each column adds to the natural log-odds of each row: see `CRCENClassifier.reasons`.
+        """Contribution of each column to the natural log-odds of each row: see `CRCENClassifier.reasons`.
 
-        By default rows are compared with ``background_``, typical rows made up column by column.
+        By default rows are compared with ``background_``, artificial rows drawn column by column.
         """
         check_is_fitted(self)
         cells = as_cells(X, self.feature_names_in_)

@@ -254,7 +254,7 @@ class ReadOptions:
     Parameters
     ----------
     sheet : str or int, optional
-        Excel sheet, by name or number from 1; default the first visible one.
+        Excel sheet, by name or number from 1; default: the first visible one.
     skip_rows : int, optional
         Rows above the column names, in Excel sheets and text files.
     separator : str, optional
@@ -272,7 +272,7 @@ class ReadOptions:
     dates : {"day-first", "month-first"}, optional
         Order of dates such as 03/04/2024; columns with several date formats are then read as dates.
     rename_duplicates : bool, default=False
-        Rename a second column ``x`` to ``x_2`` instead of refusing the table.
+        Rename a second column ``x`` to ``x_2`` instead of rejecting the table.
 
     Examples
     --------

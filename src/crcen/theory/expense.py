@@ -157,12 +157,12 @@ class ExpenseTable(ShownInOneLine):
 
 
 def expense_table(weightings: Sequence[object], fn: ArrayLike, fp: ArrayLike) -> ExpenseTable:
-    """Price each step of a path of weights.
+    """Compute the expense of each step of a path of weights.
 
-    If probabilities are right, a row that flips between the cost ratios c₁ and c₂ has a posterior between the two
-    thresholds, so the expense lies in [c₁, c₂]. This holds for expected counts, for nested decisions (one model's
-    threshold moved) and at the natural class ratio; between separately trained networks a step outside its bracket may
-    also be a changed ranking. Nothing is clipped.
+    If probabilities are right, a row that becomes an alarm between the cost ratios c₁ and c₂ has a posterior between
+    the two thresholds, so the expense lies in [c₁, c₂]. This holds for expected counts, for nested decisions (one
+    model's threshold moved) and at the natural class ratio; between separately trained networks a changed ranking can
+    also move a step outside its bracket. Nothing is clipped.
 
     Parameters
     ----------

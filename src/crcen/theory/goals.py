@@ -117,14 +117,14 @@ class ThresholdGoal(Goal):
 
 @dataclass(frozen=True)
 class Capacity(ThresholdGoal):
-    """A number of alarms: the riskiest rows that people have time for.
+    """A number of alarms: the riskiest rows that people have time to check.
 
     Parameters
     ----------
     alarms : int
         At least 1.
     per : "day", "week", int or None, default=None
-        The rows it is for: those of a day or a week, by a column of times; this many rows; or ``None``, all rows.
+        Period of the alarms: a day or a week, by a column of times; this many rows; or ``None``, all rows.
 
     Examples
     --------
@@ -206,7 +206,7 @@ class Capacity(ThresholdGoal):
         return replace(self, per=round(rows))
 
     def meet(self, p: Array, times: ArrayLike | None = None) -> MetGoal:
-        """The riskiest rows of each period; equal ones by their order."""
+        """The riskiest rows of each period; ties in the order of the rows."""
         from crcen.theory.thresholds import riskiest_rows
 
         n_allowed = min(p.size, round(self.alarms * p.size / self.per)) if isinstance(self.per, int) else self.alarms
@@ -279,7 +279,7 @@ class _ShareGoal(ThresholdGoal):
 
 @dataclass(frozen=True, repr=False)
 class RecallAtLeast(_ShareGoal):
-    """At least this share of the positives found.
+    """Recall of at least this share: how many positives must be found.
 
     Parameters
     ----------
@@ -314,7 +314,7 @@ class RecallAtLeast(_ShareGoal):
 
 @dataclass(frozen=True, repr=False)
 class PrecisionAtLeast(_ShareGoal):
-    """At least this share of the alarms right.
+    """Precision of at least this share: how many alarms must be right.
 
     Parameters
     ----------
@@ -322,7 +322,7 @@ class PrecisionAtLeast(_ShareGoal):
         Strictly between 0 and 1.
     confidence : float, optional
         Probability with which new rows have the precision, by exact tests of a fixed sequence of thresholds on rows
-        held out from a fitted model. Without it new rows miss the precision in more than half of the cases.
+        held out from a fitted model. Without it, new rows miss the precision in more than half of the cases.
     """
 
     name: ClassVar[str] = "precision"
@@ -363,8 +363,8 @@ class PrecisionAtLeast(_ShareGoal):
 class Review(Goal):
     """A third decision between two prices: a person reviews the rows on which the prices disagree.
 
-    A row gets an alarm if even the low price pays for it, none if not even the high one does, and a review otherwise.
-    If the cost of a review is known, `CostMatrix.with_review` states the cheapest rule.
+    A row is an alarm if it is one even at the low price, no alarm if it is none even at the high price, else a review.
+    If the cost of a review is known, `CostMatrix.with_review` gives the cheapest rule.
 
     Parameters
     ----------

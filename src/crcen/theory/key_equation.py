@@ -207,7 +207,7 @@ def key_equation(
     Parameters
     ----------
     y : array of shape (n,)
-        0/1 or bool, 1 is positive; class numbers if q has columns. Every class must be there.
+        0/1 or bool, 1 is positive; class numbers if q has columns. Every class must occur.
     q : array of shape (n,) or (n, K)
         Weighted probabilities of the positive class, or of every class.
     weighting : as in `crcen.resolve`
@@ -215,7 +215,7 @@ def key_equation(
     sample_weight : array of shape (n,), optional
         Finite and not negative.
     training_error : TrainingError, optional
-        The fitted model's error, as `crcen.training_error` estimates it; without it p is taken as the truth.
+        The model uncertainty, as `crcen.training_error` estimates it; without it p is assumed to be true.
     clusters : array of shape (n,), optional
         Rows of the same cluster, such as those of one patient, may depend on each other.
     is_stratified : bool

@@ -92,7 +92,7 @@ class CostRatio(_Spec):
 
 
 class Budget(_Spec):
-    """False alarms that one more catch may cost, above 0: the cost ratio, stated for decisions on the last catch."""
+    """The most false alarms that one more catch may cost, above 0; the same number as the cost ratio."""
 
 
 Spec: TypeAlias = Lam | Alpha | CostRatio | Budget
@@ -309,7 +309,7 @@ WeightingLike: TypeAlias = Price | Spec | CostMatrix | Mapping[Any, float] | Arr
 def resolve(
     weighting: object, n_pos: float | None = None, n_neg: float | None = None, *, counts: ArrayLike | None = None
 ) -> Price:
-    """Resolve a price with the class counts; an error with a suggestion if the weighting has no meaning.
+    """Resolve a price with the class counts; an invalid weighting raises an error with a suggestion.
 
     Parameters
     ----------
@@ -607,7 +607,7 @@ def posterior(q: ArrayLike, weighting: WeightingLike) -> Array:
     q : array of any shape, or (n, K) with a weighting of K > 2 classes
         Weighted probabilities of the positive class, in [0, 1], or of every class.
     weighting : Price, Lam, CostRatio, Budget, float, class weights or None
-        The weighting q was trained under; an unresolved α needs class counts first.
+        The weighting of q; an unresolved α needs class counts first.
     """
     price = by_class(weighting)
     if isinstance(price, Price) and price.positive is None:

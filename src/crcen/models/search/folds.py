@@ -21,10 +21,10 @@ _GROUP_SPLITS = 100  # random splits of groups, of which the first with every cl
 
 
 class TimeSplit:
-    """A splitter for scikit-learn: each test fold is a period, and its training fold everything before it.
+    """A splitter for scikit-learn: each test fold is a period, and its training fold is everything before it.
 
-    The first period is only trained on. Periods have about the same number of rows of the rarer class, so that each
-    contains rare events; rows of one time stay together. Times are passed as ``groups``.
+    The first period is used for training only. Periods have about the same number of rows of the rarer class, so that
+    each contains rare events; rows of one time stay together. Times are passed as ``groups``.
 
     Parameters
     ----------
