@@ -37,7 +37,7 @@ Given: TypeAlias = dict[str, Any]  # values of options, by parameter
 _WRITTEN = ("out", "onnx", "report", "state", "page", "json_out")
 # Parameters whose option has another name; others differ by dashes only.
 _OPTIONS = {"audit_probability": "--audited", "n_resamples": "--resamples", "random_state": "--seed"}
-# Prices, goals and other spellings of this call: their representation → what was typed.
+# Options of this call: the representation of a value → its text on the command line.
 _TYPED: dict[str, str] = {}
 
 app = typer.Typer(
@@ -118,7 +118,7 @@ def run() -> None:
     try:
         with _orderly_end():
             app()
-    except BrokenPipeError:  # the reader of our output has gone, as in `crcen methods | head`
+    except BrokenPipeError:  # the output is no longer read, as in `crcen methods | head`
         sys.stderr.close()
         sys.exit(0)
     except (CrcenError, OSError) as error:
@@ -228,7 +228,7 @@ def _goal_option(kind: type[Goal], panel: str) -> Named:
 # Goals that --confidence can guarantee.
 _GUARANTEED = [name for name, kind in GOALS.items() if kind.statement.can_be_guaranteed]
 _GUARANTEE = " or ".join(map(option_name, _GUARANTEED))
-# Sets of options that commands share.
+# Sets of options that several commands use.
 _SETS: dict[str, dict[str, Named]] = {
     # A price of two classes.
     "price": {
@@ -318,12 +318,12 @@ def add_command(
         try:
             call = library(function) if isinstance(function, str) else function
             result = call(**own, **_parameters({key: given[key] for key in options}, sets))
-        except KeyboardInterrupt:  # here, since typer would answer first, and with another exit code
+        except KeyboardInterrupt:  # otherwise typer would handle it, with another exit code
             typer.echo(f"crcen: interrupted; {interrupted}.", err=True)
             raise typer.Exit(130) from None
         if result is None:
             return
-        # To standard error if standard output took a file that was written.
+        # Print to standard error if a file was written to standard output.
         is_taken = any(given.get(key) is not None and is_standard_output(given[key]) for key in _WRITTEN)
         if given["as_json"]:
             print_json(result.to_dict(), err=is_taken)

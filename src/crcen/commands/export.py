@@ -417,7 +417,7 @@ def _piecewise_linear(graph: _Graph, X: _Value, knots: Array, scores: Array) -> 
 
 
 def _tree_logit(graph: _Graph, trees: Member, X: _Value) -> _Value:
-    # The operator's answers are single: it gives numbers of leaves, whose values are added in double precision.
+    # The operator's outputs are single precision: it returns leaf numbers, whose values are added in double precision.
 
     def doubles(name: str, values: NDArray[np.generic]) -> Proto:
         return graph.onnx.numpy_helper.from_array(np.asarray(values, dtype=np.float64), name)

@@ -37,7 +37,7 @@ _MOST_VALUES, _PARTS = 20, 5
 
 Source = Table
 Label: TypeAlias = bool | int | str
-# A data frame, a file, or several; `open_table` says what else.
+# A data frame, a file, or several; see `open_table`.
 Data: TypeAlias = object
 
 

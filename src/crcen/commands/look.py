@@ -38,7 +38,7 @@ class ColumnLook:
     kind: str  # number, boolean, category, date, text, or left out
     n_missing: int
     n_values: int  # different ones
-    examples: tuple[str, ...]  # commonest values; for numbers the minimum, the median and the maximum
+    examples: tuple[str, ...]  # most frequent values; for numbers the minimum, the median and the maximum
     plan: str  # what a fit would do with it
     note: str = ""  # how it was read, if that is not obvious: money as text, another decimal mark
     area: float = math.nan  # under the ROC curve of the column alone; NaN without a target and if left out

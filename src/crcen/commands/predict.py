@@ -31,7 +31,7 @@ from crcen.theory.rows import Array, DataFrame, Estimator, Index
 from crcen.theory.thresholds import MetGoal, ReviewedRows
 
 _LONGEST = 60  # characters of a label in the name of its column
-# Without a positive class: the column that says what reasons are for.
+# Without a positive class: the column with the classes that the reasons compare.
 _REASONS_FOR = "reasons_for"
 _MOST_REASONS = 100
 

@@ -29,7 +29,7 @@ class TableReport:
     n_rows: int
     findings: tuple[Finding, ...] = ()  # of every check, by code
     notes: tuple[str, ...] = ()
-    review: ReviewedRows | None = None  # three answers, if rows between two prices go to review
+    review: ReviewedRows | None = None  # three decisions, if rows between two prices go to review
     shares: rules.ClassShares | None = None  # that the probabilities were moved to
     audited: rules.AuditedRows | None = None  # bounds on recall and missed rows, if labels were drawn
 

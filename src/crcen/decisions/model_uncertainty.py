@@ -21,7 +21,7 @@ from crcen.theory.rows import Array, Bools, Estimator, Index, Rows, as_numpy, di
 _MOST_MEMBERS = 2
 _SHARE = 0.5  # of the rows, in a refit
 _MOST_COMPARED = 5_000  # rows that refits are compared on: of more rows, a random part
-# With more pairs of classes each is taken by itself.
+# With more pairs of classes, each is computed separately.
 _MOST_PAIRS = 100
 
 

@@ -326,7 +326,7 @@ def why_no_shift(estimator: Estimator, samplers: list[Estimator]) -> str:
         samplers = [*samplers, last.sampler]
     if name in _BOOSTED_VOTES:
         return f"{name} averages boosted votes, which are not probabilities at any class ratio"
-    own = getattr(last, "_why_no_posterior", "")  # the methods of crcen.paper.methods say so themselves
+    own = getattr(last, "_why_no_posterior", "")  # the methods of crcen.paper.methods state it
     if own:
         return f"{name} {own}"
     for sampler in samplers:

@@ -168,7 +168,7 @@ def load(path: str | Path, *, module: Any = None) -> Estimator:
         If the model needs a package that is not installed.
     """
     _, body = _read(Path(path))
-    # Models that answer dicts need none of these, and importing them takes long.
+    # Models that predict dicts need none of these, and importing them takes long.
     import_with_lazy("sklearn.base", "pandas", "scipy.linalg", "scipy.sparse.csgraph", "scipy.sparse.linalg")
     try:
         model: Any = unpack(*_decompress(body.partition(b"\n")[2]))

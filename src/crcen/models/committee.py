@@ -204,7 +204,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
             try:
                 fitted = order[done].search(now)
             except MissingExtra:
-                raise  # without torch there is no committee worth the name
+                raise  # without torch there is no committee
             except Exception as error:  # whatever a library raises: the others can do without it
                 failed[name] = error
             else:
@@ -413,7 +413,7 @@ RIDGES = (1.0, 5.0, 20.0, 80.0)
 # In the prior, a member whose log loss, summed over the rows, is higher by this has 1/e of the weight.
 _PRIOR_LOSS = 30.0
 LEAST_WEIGHT = 0.02  # a member with less costs time in every prediction and changes hardly any
-# Of several classes: the shrinkage with which a member is judged by the first fold, and the weight that it must have.
+# For several classes: the shrinkage for the trial of a member on the first fold, and the weight that it must have.
 _TRIAL_RIDGE, _TRIAL_WEIGHT = 5.0, 0.1
 _ROWS_TO_CHOOSE = 20_000  # with more, a sample decides: the strength hardly matters then
 

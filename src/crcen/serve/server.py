@@ -51,7 +51,7 @@ Handler = Callable[[Request], object]
 Endpoint = tuple[str, str, Handler]  # method, path, handler
 Reload = Callable[[], list[str]]
 T = TypeVar("T")
-Columns = dict[str, Sequence[object]]  # of an answer, by name
+Columns = dict[str, Sequence[object]]  # of a response, by name
 
 TEMPLATES = Environment(
     loader=PackageLoader("crcen.serve", "."), autoescape=True, trim_blocks=True, undefined=StrictUndefined
@@ -196,7 +196,7 @@ class Metrics:
         total = np.asarray(self._all.sum(axis=0))
         lines = ["# HELP crcen_requests_total Requests by status.", "# TYPE crcen_requests_total counter"]
         lines += [f'crcen_requests_total{{status="{code}"}} {total[i]:.0f}' for i, code in enumerate(_CODES)]
-        lines += ["# HELP crcen_request_seconds Time to answer.", "# TYPE crcen_request_seconds histogram"]
+        lines += ["# HELP crcen_request_seconds Response time.", "# TYPE crcen_request_seconds histogram"]
         counts = np.cumsum(total[len(_CODES) : _N_TIMES])
         bounds = [*map(str, _BOUNDS), "+Inf"]
         lines += [f'crcen_request_seconds_bucket{{le="{b}"}} {n:.0f}' for b, n in zip(bounds, counts, strict=True)]
@@ -249,7 +249,7 @@ class _Server(uvicorn.Server):
 def bound_socket(host: str, port: int) -> socket.socket:
     """A listening socket; a used port is an error with one sentence."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio turns Nagle's algorithm off only where the protocol is stated; with it some answers wait 40 ms for an ACK.
+    # asyncio turns Nagle's algorithm off only where the protocol is stated; with it some responses wait 40 ms.
     found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

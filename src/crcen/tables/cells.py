@@ -36,7 +36,7 @@ _CELL = re.compile(
 _CURRENCY = re.compile(rf".*[{_SYMBOLS}]|(?i:{_CODES})")
 # (decimal mark, mark between thousands), the likelier first where cells fit several.
 _MARKS = ((".", ""), (".", ","), (",", ""), (",", "."), (".", " "), (".", "'"), (",", " "), (",", "'"))
-# Fewer of some distinct cells look like numbers: no need to look at all of them.
+# If fewer of a sample of cells look like numbers, the others are not checked.
 _GLANCE, _ENOUGH = 200, 0.5
 # A numeric column may hold this share of other cells, and one if it has so many rows.
 _MOST_ODD, _FEWEST_ROWS = 0.01, 20

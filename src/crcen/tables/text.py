@@ -21,7 +21,7 @@ from crcen.theory.rows import ArrowArray, RecordBatch
 csv.field_size_limit(2**31 - 1)  # values of any length; not set and reset, since the limit is that of all threads
 SEPARATORS = (",", ";", "\t", "|")
 FIXED = "fixed"
-# Rows with their lines, and where columns of fixed width stand.
+# Rows with their lines, and the positions of fixed-width columns.
 Row = tuple[int, list[str]]
 Rows = list[Row]
 Spans = tuple[tuple[int, int], ...]

@@ -90,7 +90,7 @@ class TableWriter:
             return
         if self._file is None:
             found = pa.Schema.from_pandas(chunk, preserve_index=False).remove_metadata()
-            # A column without a value so far is taken for text: later chunks may have some.
+            # A column without a value so far is treated as text: later chunks may have some.
             schema = pa.schema([one.with_type(pa.string()) if pa.types.is_null(one.type) else one for one in found])
             self._file = self._open.enter_context(pq.ParquetWriter(self._binary, schema))
         self._file.write_table(pa.Table.from_pandas(chunk, schema=self._file.schema, preserve_index=False))

@@ -264,7 +264,7 @@ def expense_steps(
         # No catch for more alarms is an unbounded price; neither more catches nor more alarms is no evidence.
         prices = np.where(added > 0.0, np.inf, np.nan)
         np.divide(added, catches, out=prices, where=catches > 0.0)
-        if clusters is None or len(np.unique(clusters)) > 1:  # resamples of a single cluster are all alike
+        if clusters is None or len(np.unique(clusters)) > 1:  # resamples of a single cluster are all equal
             intervals = [percentile_interval(side, level) for side in prices.T]
     found = []
     for i, ((fn, fp), (fn_end, fp_end)) in enumerate(pairwise(counts)):

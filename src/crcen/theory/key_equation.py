@@ -19,7 +19,7 @@ from crcen.theory.rows import Array, FloatOrArray, Index, ShownInOneLine, as_num
 
 _OUT_OF_FOLD = "folds share training rows, so their errors cancel; test on rows that were not used in training"
 _TOO_FEW = f"fewer than {FEWEST_TO_TEST} rows of a class are too few to test"
-# Sides of a key equation whose logarithms differ by less look alike.
+# Sides of a key equation whose logarithms differ by less than this look equal.
 _SIDES_ALIKE = 0.2
 _PAIRS_SHOWN = 5
 _ROUNDING = 1e-12  # of probabilities
@@ -432,7 +432,7 @@ class ClassEquation:
     flows_out: float  # weight of its rows that the model gives to others
     flows_in: float  # weight of others' rows that the model gives to it
     z: float  # difference in standard deviations, with the model's error; NaN without variance
-    drift: float  # log-odds by which it is more frequent than the model says, against all others
+    drift: float  # log-odds by which it is more frequent than the model states, against all others
     is_tested: bool  # whether it has enough rows for the joint test
 
 

@@ -203,10 +203,10 @@ class ReviewedRows(ShownInOneLine):
 
     review: object
     answers: Index  # numbers into `ANSWERS`
-    rows: Array  # weight of the rows with each answer
+    rows: Array  # weight of the rows with each decision
     positives: Array  # of them, as the probabilities expect it if there are no labels
-    price: float  # what a miss is worth with two answers, for the comparison
-    saved: float  # false alarms that a perfect review saves against two answers, its own cost not counted
+    price: float  # price of decisions without review, for the comparison
+    saved: float  # false alarms that a perfect review saves compared with no review, without its own cost
     is_labelled: bool
 
     @property
