@@ -1,4 +1,4 @@
-"""What Ray costs and brings on this machine: one process, one worker, two workers, on the same files.
+"""Overhead and speed-up of Ray on this machine: one process, one worker, two workers, on the same files.
 
     unshare -rn sh -c 'ip link set lo up && python -m bench.speed.ray_workers --out results/speed/ray_workers.txt'
     unshare -rn sh -c 'ip link set lo up && python -m bench.speed.ray_workers --committee --threads 4'

@@ -1,4 +1,4 @@
-"""How often the interval of an expense holds the expected expense, and how often a right or wrong model is accused.
+"""How often intervals of an expense contain the expected expense, and how often right and wrong models are rejected.
 
     python -m bench.validity.expense_coverage [--samples 1000] [--rows 3000] [--draws 20000] [--out FILE]
 

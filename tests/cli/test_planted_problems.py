@@ -296,7 +296,7 @@ def test_clusters_of_unlabelled_rows_are_used_and_the_use_is_stated(run, found, 
     alone, naive, together = share(once)[0], share(rows)[0], share(rows, "--clusters", "who")
     assert naive < 0.6 * alone
     assert together[0] == pytest.approx(alone, rel=0.05)
-    used = "clusters change no answer: of each who at most one row was compared with the training rows"
+    used = "clusters do not change decisions: of each who at most one row was compared with the training rows"
     assert f"{used}, and intervals and guarantees allow for dependent rows" in together[1]
     assert used in run("predict", rows, "--out", out, "--prevalence", "0.3", "--clusters", "who")[1]
 
@@ -350,7 +350,7 @@ class TestWatch:
         state = tmp_path / "watch.json"
         run("monitor", draw(200, 12), "--state", state, "--false-alarm-rate", 0.01)
         _, _, err = run("monitor", draw(200, 13), "--state", state, "--false-alarm-rate", 0.2)
-        assert "--false-alarm-rate must not change in a watch that was started with 0.01: got 0.2" in err
+        assert "--false-alarm-rate must not change in a monitor that was started with 0.01: got 0.2" in err
         assert "at most 0.01" in run("monitor", draw(200, 13), "--state", state)[1]
 
     def test_four_processes_lose_no_update(self, home, tmp_path):

@@ -134,7 +134,7 @@ def test_another_classifier_may_sit_in_it_but_not_in_files_and_graphs(rows, tmp_
     assert committee.predict(rows[0]).shape == (900,)
     with pytest.raises(InvalidParameter, match="a committee with a LogisticRegression cannot be saved"):
         crcen.save(committee, tmp_path / "m.crcen")
-    with pytest.raises(InvalidInput, match="a committee with a LogisticRegression has no ONNX form"):
+    with pytest.raises(InvalidInput, match="a committee with a LogisticRegression cannot be exported to ONNX"):
         export_onnx(committee, tmp_path / "m.onnx")
     assert list(tmp_path.iterdir()) == []
 
@@ -145,7 +145,7 @@ def test_another_classifier_may_sit_in_it_but_not_in_files_and_graphs(rows, tmp_
         ({"members": ()}, "one or more"),
         ({"members": ("woods",)}, "must be of networks, trees, random_trees, catboost, forest or"),
         ({"effort": "huge"}, "effort of CommitteeClassifier must be"),
-        ({"members": ("trees", "trees")}, "each of another name"),
+        ({"members": ("trees", "trees")}, "with different names"),
         ({"members": (3,)}, "predict_proba"),
         ({"time_limit": 0}, "time_limit"),
         ({"time_limit": "a minute"}, "time_limit"),
@@ -471,7 +471,7 @@ def test_the_command_takes_a_learner_a_time_and_an_effort_and_quick_is_one_netwo
 def test_what_means_nothing_and_onnx_of_other_members_are_refused_before_the_fit(file, tmp_path, monkeypatch):
     monkeypatch.setattr(CommitteeClassifier, "fit", lambda *rows, **how: pytest.fail("it was fitted"))
     mixed = CommitteeClassifier(members=("trees", LogisticRegression()))
-    with pytest.raises(InvalidInput, match="a committee with a LogisticRegression has no ONNX form"):
+    with pytest.raises(InvalidInput, match="a committee with a LogisticRegression cannot be exported to ONNX"):
         crcen.fit_table(file, target="bad", estimator=mixed, onnx=tmp_path / "m.onnx")
     for learner, words in (
         ({"learner": "woods"}, "learner must be one of committee, networks, trees, .*, forest: got 'woods'"),

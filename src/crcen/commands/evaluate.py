@@ -184,18 +184,18 @@ def evaluate_table(
     prevalence : float, dict of label to share, or "auto", optional
         Class shares of these rows if they differ from training, as in `crcen.predict_table`.
     clusters : str, optional
-        Column of rows that belong together, such as a patient: tests and intervals allow for dependence within it.
+        Column of rows that belong together, such as a patient: tests and intervals account for dependence within it.
     stratified : bool, default=False
-        Whether the class counts of these rows were fixed when they were drawn; `crcen.split_table` records it.
+        Whether the class counts of these rows were fixed by stratified sampling; `crcen.split_table` records it.
     audit_probability, confidence : str, optional, and float, default=0.95
-        Column with the probability that a row was chosen for a label, whose inverse weights the row; confidence of the
-        lower bound on recall, in ``.audited``.
+        Column with the probability that a row was selected for a label, whose inverse weights the row; confidence of
+        the lower bound on recall, in ``.audited``.
     groups : str or sequence of str, optional
         Columns whose values are groups to compare, in ``.groups``; they need not be inputs of the model.
     fail_on : str or sequence of str, optional
         Codes of checks that must not warn, such as ``"CRC003,CRC007"``, or ``"any"``; see ``.failures``.
     min_recall, min_precision : float, optional
-        What must be reached at the price, by every class if there are several; see ``.failures``.
+        Minimum values at the price, for every class if there are several; see ``.failures``.
     n_resamples, random_state : int
         Bootstrap resamples (0 omits intervals without a closed form, such as that of F1); their seed.
     read, verbose : ReadOptions and int, optional

@@ -478,7 +478,7 @@ def _at_training_weight(before: Ensemble, trained: Price) -> NetworkGroup:
     """Fitted networks with their shift and map in the output layer, under the training weights."""
     (group,), state, labels = before.members, before.probability_map, before.labels
     if not isinstance(group, NetworkGroup):
-        raise InvalidInput(f"partial_fit goes on with networks: this model holds a {type(group).__name__}.")
+        raise InvalidInput(f"partial_fit continues networks: this model holds a {type(group).__name__}.")
     slope, intercepts = (float(state[0]), state[1:]) if state.ndim == 1 else (1.0, np.zeros(1))
     moved = slope * before.shift + trained.log_weights - slope * before.weighting.log_weights
     return group.scaled(slope).shifted(intercepts + (moved if labels.positive is None else labels.margin(moved)))

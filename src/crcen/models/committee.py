@@ -49,11 +49,11 @@ _REPEATS, _REPEATS_IN_TIME = 4, 12
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Networks and boosted trees that decide together at a stated price.
+    """An ensemble of networks and boosted trees, combined by stacking, that decides at a stated price.
 
     Every member is searched on the same folds, unweighted. Non-negative weights combine the members' natural
-    out-of-fold logits; nested folds choose how strongly they are shrunk towards a prior that prefers good members. The
-    output bias is then solved for, so that the key equation holds at the price on rows that no member saw. Out-of-fold
+    out-of-fold logits; nested folds select how strongly they are shrunk towards a prior that prefers good members. The
+    output bias is then solved so that the key equation holds at the price on rows that no member saw. Out-of-fold
     results come from weights fitted on the other folds.
 
     Parameters
@@ -68,7 +68,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         installed: CatBoost up to 60,000 rows, the forest up to 10,000, random trees only with the effort ``"best"``.
     effort : {"quick", "standard", "best"}, default="standard"
         ``"quick"``: one setting per member without a search, by default networks alone. ``"best"``: several searches
-        with seeds and folds of their own, averaged, as many as ``time_limit`` allows.
+        with different seeds and folds, averaged, as many as ``time_limit`` allows.
     cv : int, splitter or iterable, default=4
         As in scikit-learn; an int is stratified folds, shuffled by ``random_state``.
     time_limit : float, default=None
@@ -85,7 +85,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
     member_weights_ : ndarray of shape (n_members,)
         Weight of each member's natural logit.
     chosen_settings_ : dict
-        The settings that each member's search chose, for `refit_on`.
+        The settings that each member's search selected, for `refit_on`.
     notes_ : list of str
         Members that are not installed, failed, or had no time or hardly any weight.
     ensemble_, weighting_, key_equation_, classes_, pos_label_
@@ -119,7 +119,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
     def fit(
         self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
     ) -> CommitteeClassifier:
-        """Search every member, combine them, solve at the price.
+        """Search every member, combine them, and solve the output bias at the price.
 
         Parameters
         ----------
@@ -208,7 +208,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
             try:
                 fitted = order[done].search(now)
             except MissingExtra:
-                raise  # without torch there is no committee worth the name
+                raise  # without torch there is no committee
             except Exception as error:  # whatever a library raises: the others can do without it
                 failed[name] = error
             else:
@@ -308,7 +308,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         return not any(isinstance(kind, registry.External) for kind in self._kinds())
 
     def refit_on(self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None) -> CommitteeClassifier:
-        """Another committee, trained on other rows at the chosen settings without a search, for `crcen.training_error`.
+        """Another committee, trained on other rows with the selected settings, for `crcen.training_error`.
 
         Member weights, intercept and price stay as they are. It has no leaderboard and no out-of-fold rows. One thread
         is used: the caller may run several refits at the same time.
@@ -332,7 +332,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         return fresh
 
     def _kinds(self) -> list[MemberKind]:
-        """The members that were asked for, checked; none where that is left to `fit`."""
+        """The requested members, checked; none if `fit` selects them."""
         check_choice(self, "effort", EFFORTS)
         if self.time_limit is not None:
             check_number(self, "time_limit", low=0, open_low=True)
@@ -343,7 +343,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         kinds = list(map(registry.member_kind, [self.members] if isinstance(self.members, str) else self.members))
         names = [kind.name for kind in kinds]
         if not kinds or len(set(names)) < len(names):
-            raise InvalidParameter(f"members must be one or more, each of another name: got {names}.")
+            raise InvalidParameter(f"members must be one or more with different names: got {names}.")
         return kinds
 
     def _stack(self, found: list[FittedMember], rows: fitting.FitRows, seed: int) -> tuple[Array, Array]:
@@ -430,7 +430,7 @@ RIDGES = (1.0, 5.0, 20.0, 80.0)
 # In the prior, a member whose log loss, summed over the rows, is higher by this has 1/e of the weight.
 _PRIOR_LOSS = 30.0
 LEAST_WEIGHT = 0.02  # a member with less costs time in every prediction and changes hardly any
-# Of several classes: the shrinkage with which a member is judged by the first fold, and the weight that it must have.
+# For several classes: the shrinkage for the trial of a member on the first fold, and the weight that it must have.
 _TRIAL_RIDGE, _TRIAL_WEIGHT = 5.0, 0.1
 _ROWS_TO_CHOOSE = 20_000  # with more, a sample decides: the strength hardly matters then
 

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class EncodedRows:
-    """Rows encoded once by a table classifier, which encodes each column by itself."""
+    """Rows encoded once by a table classifier, which encodes each column separately."""
 
     X: Array  # (n, n_encoded), finite
     columns: Mapping[str, Column]  # those that the model uses, by name
@@ -184,7 +184,7 @@ class Evidence:
 
     @cached_property
     def recognition(self) -> Recognition | None:
-        """Whether these are training rows; None if the model cannot tell."""
+        """Whether these are training rows; None if the model cannot determine it."""
         if self.known_rows is not None or self.is_out_of_fold or self.X is None:
             return self.known_rows
         if not hasattr(self.model, "recognise"):
@@ -224,7 +224,7 @@ def share_log_loss(class_weights: ArrayLike) -> float:
 
 
 def chosen_rows(evidence: Evidence, most: int, rng: np.random.Generator) -> tuple[Index, Array]:
-    """Rows and their weights: all, or some of each class, weighted so that they stand for all of it."""
+    """Rows and their weights: all, or a sample of each class, weighted to all of its rows."""
     if evidence.n_rows <= most:
         return np.arange(evidence.n_rows), evidence.weights
     chosen, weights = [], []
@@ -296,7 +296,7 @@ def gather(
     if classes.ndim != 1 or len(classes) < 2:
         raise InvalidParameter(f"a report needs a fitted classifier of two or more classes, got {kind} with {classes}.")
     if costs is not None and not has_several_classes(model):
-        raise InvalidParameter("costs must be left out: they are for several classes, and this page has a price.")
+        raise InvalidParameter("costs must be left out: they are for several classes, and this model has a price.")
     X, columns = _rows(X, model)
     numbers = Labels(classes).encode(y)
     if numbers.shape != (len(X),):
@@ -366,7 +366,7 @@ def cells_by_column(evidence: Evidence) -> dict[str, list[Cells]]:
 
 
 def single_columns(evidence: Evidence) -> list[Separation]:
-    """How well each column by itself separates the classes."""
+    """How well each single column separates the classes."""
     return separations(evidence.of(cells_by_column), evidence.y, evidence.weights, evidence.random_state)
 
 
@@ -424,7 +424,7 @@ class Importances:
 
     @property
     def shares(self) -> Array:
-        """Share of each column in the increase over all columns, each shuffled by itself; 0 if none increases."""
+        """Share of each column in the increase over all columns, each shuffled separately; 0 if none increases."""
         rises = np.array([max(one.increase, 0.0) for one in self.columns])
         return rises / rises.sum() if rises.sum() > 0.0 else rises
 
@@ -523,7 +523,7 @@ def column_effects(evidence: Evidence) -> tuple[ColumnEffect, ...]:
 
 
 def _values(evidence: Evidence, number: int, name: str) -> _Values | None:
-    """Values of a column: quantiles of what has an order, the commonest of what has none; None for texts."""
+    """Values of a column: quantiles if they are ordered, otherwise the most frequent ones; None for texts."""
     encoded = evidence.encoded
     if encoded is None:
         try:

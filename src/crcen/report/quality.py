@@ -166,7 +166,7 @@ class RowMetrics:
         return {name: one for name, one in METRICS.items() if one.is_binary in (None, self.column is not None)}
 
     def values(self, copies: Array | None = None) -> dict[str, float]:
-        """Every metric, with each row counted as often as ``copies`` says."""
+        """Every metric, with each row counted ``copies`` times."""
         sample = _Sample(self, self.weights if copies is None else copies * self.weights)
         return {name: one.value(sample) for name, one in self.metrics.items()}
 
@@ -212,7 +212,7 @@ def too_good(roc_auc: float) -> list[str]:
     if not roc_auc >= NEAR_PERFECT_AREA:
         return []
     return [
-        f"the classes are separated almost without an error (ROC AUC {roc_auc:.5g}): look for a column that is filled "
+        f"the classes are separated almost perfectly (ROC AUC {roc_auc:.5g}): look for a column that is filled "
         "in after the event (CRC005)"
     ]
 
@@ -410,7 +410,7 @@ def quality_of(evidence: Evidence) -> formulas.Quality:
 
 
 def explored_rows(evidence: Evidence) -> tuple[Index, Array]:
-    """Rows for the explorer of costs and their weights: all, or of many some of each class that stand for all."""
+    """Rows for the explorer of costs and their weights: all, or a weighted sample of each class."""
     rng, n_classes = np.random.default_rng(evidence.random_state), evidence.labels.n_classes
     return chosen_rows(evidence, max(MOST_NUMBERS // n_classes, n_classes), rng)
 
@@ -566,7 +566,7 @@ def _histogram(evidence: Evidence) -> Values:
 
 
 def _weight_path(evidence: Evidence) -> Values:
-    """Class means of these rows' probabilities under every weight, beside what the law makes of their distance."""
+    """Class means of these rows' probabilities under every weight, and the means that the general law implies."""
     n_pos, n_neg = evidence.labels.pair(evidence.totals)
     ratio = n_neg / n_pos
     grid = price_grid(evidence.price.cost_ratio, ratio)

@@ -1,4 +1,4 @@
-"""Cells of a table as text, numbers and dates, whatever their notation: each column is converted once."""
+"""Cells of a table as text, numbers and dates in any notation; each column is converted once."""
 
 import itertools
 import math
@@ -44,7 +44,7 @@ _UNITS = re.compile(
 )
 # (decimal mark, mark between thousands), the likelier first where cells fit several.
 _MARKS = ((".", ""), (".", ","), (",", ""), (",", "."), (".", " "), (".", "'"), (",", " "), (",", "'"))
-# Fewer of some distinct cells look like numbers: no need to look at all of them.
+# If fewer of a sample of cells look like numbers, the others are not checked.
 _GLANCE, _ENOUGH = 200, 0.5
 # A numeric column may hold this share of other cells, and one if it has so many rows.
 _MOST_ODD, _FEWEST_ROWS = 0.01, 20
@@ -77,7 +77,7 @@ def as_text(series: Series) -> Series:
 
 
 class _Cell(NamedTuple):
-    """A number as it is written: what stands around its digits, its digits and marks, its sign."""
+    """The parts of a written number: the text around its digits, its digits and marks, its sign."""
 
     affix: str
     body: str
@@ -107,7 +107,7 @@ def _cell(text: str) -> _Cell | None:
 
 
 def is_missing_mark(text: str) -> bool:
-    """Whether a cell of a column of numbers says that there is none."""
+    """Whether a cell of a column of numbers states a missing value."""
     return _MISSING_MARK.fullmatch(text) is not None
 
 
@@ -155,7 +155,7 @@ class Notation:
 
 
 def finite(values: Array) -> Array:
-    """Values with NaN in place of infinite ones."""
+    """Values with NaN instead of infinite ones."""
     return np.where(np.isfinite(values), values, np.nan)
 
 
@@ -367,7 +367,7 @@ def is_ambiguous(present: Series, form: str) -> bool:
 
 
 def parse_mixed(text: Series, order: str) -> Series:
-    """Cells as UTC times, whatever their format; NaT for other cells, and for a month beyond 12."""
+    """Cells in any format as UTC times; NaT for other cells, and for a month beyond 12."""
     iso = _iso(text, order)
     dates = pd.to_datetime(iso, format="ISO8601", errors="coerce", utc=True)
     named = dates.isna() & iso.str.fullmatch(_WITH_MONTH).fillna(False).astype(bool)
@@ -514,13 +514,13 @@ class ColumnCells:
 
     @cached_property
     def codes(self) -> tuple[Index, Series]:
-        """The place of each cell's string among the different strings, -1 if it is missing; and these strings."""
+        """The index of each cell's string among the different strings, -1 if it is missing; and these strings."""
         codes, distinct = self.text.factorize()
         return codes, distinct
 
     @cached_property
     def counts(self) -> Series:
-        """How often each string occurs, the commonest first."""
+        """How often each string occurs, the most frequent first."""
         codes, distinct = self.codes
         counts = pd.Series(np.bincount(codes[codes >= 0], minlength=len(distinct)), index=distinct)
         return counts.sort_values(ascending=False, kind="stable")
@@ -531,7 +531,7 @@ class ColumnCells:
         return len(self.codes[1])
 
     def examples(self, n: int) -> tuple[int, list[str]]:
-        """The number of different values as they are written, and the ``n`` commonest; none of lists or records."""
+        """The number of different values as written, and the ``n`` most frequent; none of lists or records."""
         if self.arrow is not None:
             if not n:
                 return len(self.arrow.unique()) - (self.arrow.null_count > 0), []
@@ -598,7 +598,7 @@ class ColumnCells:
         return self._parts[form]
 
     def at(self, position: int | None) -> str:
-        """A cell and where it stands: a line or row of the file where the index says it, else by position."""
+        """A cell and its location: a line or row of the file if the index has it, otherwise the position."""
         assert position is not None
         index = self.series.index
         place = f"{index.name} {index[position]}" if index.name in ("line", "row") else f"row {position + 1}"

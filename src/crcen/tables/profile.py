@@ -343,7 +343,7 @@ def _values(column: Column, part: Array) -> tuple[Array, Bools]:
 
 
 def _category_counts(column: Column, part: Array) -> Index:
-    """Rows of each encoded column that says yes or no; none for other kinds."""
+    """Counts of each binary encoded column; none for other kinds."""
     if column.kind == "boolean" and column.has_missing:
         part = part[part[:, 1] == 0]
     width = {"category": part.shape[1] - column.has_missing, "boolean": 1}.get(column.kind, 0)

@@ -164,12 +164,12 @@ class ExpenseTable(ShownInOneLine):
 
 
 def expense_table(weightings: Sequence[object], fn: ArrayLike, fp: ArrayLike) -> ExpenseTable:
-    """Price each step of a path of weights.
+    """Compute the expense of each step of a path of weights.
 
-    If probabilities are right, a row that flips between the cost ratios c₁ and c₂ has a posterior between the two
-    thresholds, so the expense lies in [c₁, c₂]. This holds for expected counts, for nested decisions (one model's
-    threshold moved) and at the natural class ratio; between separately trained networks a step outside its bracket may
-    also be a changed ranking. Nothing is clipped.
+    If probabilities are right, a row that becomes an alarm between the cost ratios c₁ and c₂ has a posterior between
+    the two thresholds, so the expense lies in [c₁, c₂]. This holds for expected counts, for nested decisions (one
+    model's threshold moved) and at the natural class ratio; between separately trained networks a changed ranking can
+    also move a step outside its bracket. Nothing is clipped.
 
     Parameters
     ----------
@@ -244,7 +244,7 @@ def expense_steps(
 ) -> tuple[ExpenseStep, ...]:
     """Price each step of a path of weights by the class numbers y of rows and those ``chosen`` at each weighting.
 
-    Over rows that move to class k, Σ w_a 1{y=a} − c 1{y=k} is at least 0 in the mean at the weight c before, and at
+    Over rows that move to class k, Σ w_a 1{y=a} − c 1{y=k} is at least 0 on average at the weight c before, and at
     most 0 at the one after. ``p`` (n, K) are the probabilities of the one model that decides, if there is one. Without
     resamples there are no intervals.
     """
@@ -271,7 +271,7 @@ def expense_steps(
         # No catch for more alarms is an unbounded price; neither more catches nor more alarms is no evidence.
         prices = np.where(added > 0.0, np.inf, np.nan)
         np.divide(added, catches, out=prices, where=catches > 0.0)
-        if clusters is None or len(np.unique(clusters)) > 1:  # resamples of a single cluster are all alike
+        if clusters is None or len(np.unique(clusters)) > 1:  # resamples of a single cluster are all equal
             intervals = [percentile_interval(side, level) for side in prices.T]
     found = []
     for i, ((fn, fp), (fn_end, fp_end)) in enumerate(pairwise(counts)):

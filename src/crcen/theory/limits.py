@@ -100,7 +100,7 @@ def count_deviation(count: float, n: float, share: float, noise: float = 1.0) ->
 
 @dataclass(frozen=True)
 class ShareTest:
-    """The share of a class here beside that of training, and their difference in standard deviations."""
+    """The share of a class here and in training, and their difference in standard deviations."""
 
     share: float
     before: float

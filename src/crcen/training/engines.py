@@ -57,5 +57,5 @@ def trainer_on_some(train: Any, rows: NDArray[np.int64], factors: Array | float 
 
 
 def as_members(networks: Sequence[Any]) -> tuple[Member, ...]:
-    """Trained networks as members of a model: one `NetworkGroup`, or every torch module by itself."""
+    """Trained networks as members of a model: one `NetworkGroup`, or every torch module separately."""
     return (NetworkGroup.of(networks),) if isinstance(networks[0], Network) else tuple(networks)

@@ -206,7 +206,7 @@ class TrainingData:
         self._locks: dict[object, Lock] = {}  # for values that several threads may compute at the same time
 
     def _once(self, key: object, make: Callable[[], _Value]) -> _Value:
-        """A value that is computed once, whichever thread asks first."""
+        """A value that is computed once, by the first thread that needs it."""
         with self._lock:
             own = self._locks.setdefault(key, Lock())
         with own:

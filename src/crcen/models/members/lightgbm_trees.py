@@ -91,7 +91,7 @@ _LARGE_ROUNDS, _LARGE_BEST = ((100, 1.0), (400, 0.0)), 2
 # A sample has this many rows, and at least this many rows of the rarest class; so many folds have one.
 _SAMPLE_ROWS, _SAMPLE_RARE, _SAMPLE_FOLDS = 20_000, 600, 2
 _CHECK_EVERY = 10  # trees
-# With a time limit: trees to measure the time by, the fewest that are worth it, and the share of the time to plan with.
+# With a time limit: trees to estimate the time, the fewest that are useful, and the share of the time to plan with.
 _TRIAL_TREES, _FEWEST_TREES, _PRUDENCE = 4, 30, 0.8
 _ZERO = float(np.float32(1e-35))
 _WITHOUT_GAIN = 0.2  # a setting is done if its loss was lowest before this last share of its trees

@@ -69,7 +69,7 @@ class MemberKind:
     name = ""
     package: str | None = None  # an optional package that it needs, and the extra that brings it
     extra = "boosting"
-    max_rows = np.inf  # with more it is no member unless asked for
+    max_rows = np.inf  # with more rows it is not a default member
     is_per_class = False  # whether rows count for this limit once for every class but one
     efforts: tuple[str, ...] = EFFORTS[1:]  # with which it is a default member
     time_share = 0.2  # of a time limit, beside the shares of the other members

@@ -124,7 +124,7 @@ def _group(results: Sequence[TrainingResult]) -> NetworkGroup:
 
 
 def _plans(task: MemberTask) -> list[_Plan]:
-    """Plans from the one that the effort asks for to the smallest."""
+    """Plans from that of the effort to the smallest."""
     inputs = Inputs(missing="indicator" if np.isnan(task.X).any() else "error")
     grid = CRCENClassifierCV(None, encoding=inputs).grid(len(task.X))
     if task.X.shape[1] > MOST_COLUMNS:  # encodings with several inputs for each column have too many weights
