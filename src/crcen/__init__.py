@@ -36,8 +36,7 @@ _SUBMODULE_NAMES = {
     "crcen.models.fitted": "Stationarity",
     "crcen.paper.methods": "Method NetworkTraining make_method",
     "crcen.paper.estimators": "MovedThresholdClassifier ResampledClassifier",
-    "crcen.report.displays": "CorrectionDisplay DecisionCurveDisplay ExpenseCurveDisplay KeyEquationDisplay "
-    "WeightPathDisplay",
+    "crcen.report.displays": "DecisionCurveDisplay ExpenseCurveDisplay KeyEquationDisplay",
     "crcen.tables.columns": "EncodedTable",
     "crcen.tables.reading": "Table open_table",
     "crcen.tables.writing": "TableWriter",

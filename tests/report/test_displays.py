@@ -11,7 +11,7 @@ from sklearn.pipeline import make_pipeline
 import crcen
 from crcen import CostRatio, CRCENClassifier, ExpenseCurve, InvalidInput, InvalidParameter
 from crcen.exceptions import MissingExtra
-from crcen.report.displays import CorrectionDisplay, DecisionCurveDisplay, KeyEquationDisplay, WeightPathDisplay
+from crcen.report.displays import DecisionCurveDisplay, KeyEquationDisplay
 from grouped_settings import grouped
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -50,15 +50,13 @@ def legend(display):
     return [text.get_text() for text in display.ax_.get_legend().get_texts()]
 
 
-@pytest.mark.parametrize("make", ["curve", "equation", "path", "correction"])
+@pytest.mark.parametrize("make", ["curve", "equation"])
 def test_a_display_draws_on_the_axes_given(make, curve, model):
     _, ax = plt.subplots()
     display = drawn(
         {
             "curve": lambda: curve.plot(ax=ax),
             "equation": lambda: KeyEquationDisplay.from_estimator(model, NEW.X, NEW.y, ax=ax),
-            "path": lambda: WeightPathDisplay(curve.key_equations).plot(ax=ax),
-            "correction": lambda: CorrectionDisplay.from_estimator(model, NEW.X, NEW.y, ax=ax),
         }[make]()
     )
     assert (display.ax_, display.figure_, len(plt.get_fignums())) == (ax, ax.figure, 1)
@@ -113,31 +111,6 @@ def test_orientation_of_labels_does_not_matter():
     assert display.equation.mean_pos > display.equation.mean_neg
 
 
-def test_weight_path_law_goes_through_means_where_the_equation_holds():
-    models = [CRCENClassifier(price, hidden=(), random_state=0).fit(TRAIN.X, TRAIN.y) for price in PATH]
-    equations = [one.key_equation_ for one in models]
-    display = drawn(WeightPathDisplay(equations).plot())
-    law_pos, law_neg, pos, neg = (line.get_xydata() for line in display.ax_.lines[:4])
-    for law, measured in ((law_pos, pos), (law_neg, neg)):
-        np.testing.assert_allclose(np.interp(measured[:, 0], law[:, 0], law[:, 1]), measured[:, 1], atol=2e-3)
-    with pytest.raises(InvalidParameter, match="at least two weights in increasing order"):
-        WeightPathDisplay(equations[::-1])
-
-
-def test_correction_display_moves_the_stated_and_never_the_observed(model):
-    display = drawn(CorrectionDisplay.from_estimator(model, NEW.X, NEW.y))
-    after, before = (container.lines[0] for container in display.ax_.containers)
-    np.testing.assert_allclose(after.get_ydata(), before.get_ydata())
-    assert (before.get_xdata() > after.get_xdata()).all()
-    stated, observed = after.get_xdata(), after.get_ydata()
-    assert np.abs(np.log(observed / stated)).max() < np.abs(np.log(observed / before.get_xdata())).max()
-    rng = np.random.default_rng(0)
-    p = np.concatenate([np.full(500, 0.001), np.full(50, 0.5)])
-    y = np.concatenate([np.zeros(500), rng.integers(0, 2, 50)]).astype(int)
-    display = drawn(CorrectionDisplay.from_predictions(y, np.sqrt(p), p))
-    assert display.ax_.containers[0].lines[0].get_ydata().min() >= display.ax_.get_ylim()[0]
-
-
 ROWS = np.array([[0.0], [1.0]])
 PLAIN = LogisticRegression().fit(ROWS, [0, 1])
 
@@ -147,11 +120,7 @@ PLAIN = LogisticRegression().fit(ROWS, [0, 1])
     [
         (lambda: KeyEquationDisplay.from_predictions([0, 1], [0.1, 1.2], None), InvalidInput, r"\[0, 1\]"),
         (lambda: KeyEquationDisplay.from_predictions([0, 2], [0.1, 0.2], None), InvalidInput, "labels 0, 2"),
-        (lambda: CorrectionDisplay.from_predictions([0, 1], [0.1, 0.2], [0.1, np.nan]), InvalidInput, "after"),
-        (lambda: CorrectionDisplay.from_predictions([0, 1], [0.1], [0.1, 0.2]), InvalidInput, "before must have"),
-        (lambda: CorrectionDisplay.from_predictions([0, 0], [0.1, 0.2], [0.1, 0.2]), InvalidInput, "no positive row"),
         (lambda: KeyEquationDisplay.from_estimator(PLAIN, ROWS, [0, 1]), InvalidParameter, "from_predictions"),
-        (lambda: CorrectionDisplay.from_estimator(PLAIN, ROWS, [0, 1]), InvalidParameter, "from_predictions"),
         (lambda: DecisionCurveDisplay.from_estimator(PLAIN, ROWS, [0, 1], kind="roc"), InvalidParameter, "net_benefit"),
         (lambda: DecisionCurveDisplay({}), InvalidParameter, "at least one model"),
     ],

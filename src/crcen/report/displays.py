@@ -1,6 +1,6 @@
-"""Displays for matplotlib: corrections, decision curves, expense, key equation and weight path."""
+"""Displays for matplotlib: decision curves, expense and key equation."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Self, TypeAlias
@@ -11,11 +11,10 @@ from numpy.typing import ArrayLike
 from crcen._support.extras import need
 from crcen.exceptions import InvalidParameter
 from crcen.report.evidence import Evidence, gather
-from crcen.report.quality import ReliabilityGroup, reliability_groups
-from crcen.theory.checks import check_binary_rows, check_row_weights, class_totals
-from crcen.theory.key_equation import KeyEquation, key_equation, means_by_law
+from crcen.theory.checks import check_binary_rows
+from crcen.theory.key_equation import KeyEquation, key_equation
 from crcen.theory.metrics import DecisionCurves
-from crcen.theory.price import CostRatio, Labels, WeightingLike, resolve
+from crcen.theory.price import Labels, WeightingLike
 from crcen.theory.rows import Array, Axes, Estimator, Rows
 
 # This folder does not import `crcen.decisions`.
@@ -58,60 +57,6 @@ def _weighted(model: Estimator, X: Rows, y: ArrayLike) -> tuple[Evidence, Array]
         kind = type(model).__name__
         raise InvalidParameter(f"{kind} has no weighted_proba or no weighting_: give its outputs to from_predictions.")
     return evidence, evidence.q
-
-
-@dataclass(eq=False)
-class CorrectionDisplay(_Display):
-    """Observed share of positives with 95 % bars against stated probability, before and after correction."""
-
-    groups: tuple[ReliabilityGroup, ...]  # with both means
-
-    _size = (5.4, 5.0)
-
-    @classmethod
-    def from_predictions(
-        cls, y: ArrayLike, before: ArrayLike, after: ArrayLike, *, sample_weight: Weights = None, ax: Axes = None
-    ) -> Self:
-        """Draw probabilities of the positive class as a model gave them, and corrected, on rows it did not see.
-
-        Parameters as in `DecisionCurveDisplay.from_predictions`.
-        """
-        (target, q), (_, p) = check_binary_rows(y, before, "before"), check_binary_rows(y, after, "after")
-        weights = check_row_weights(sample_weight, target.size)
-        class_totals(target, weights)
-        return cls(reliability_groups(target, p, q, weights)).plot(ax=ax)
-
-    @classmethod
-    def from_estimator(cls, model: Estimator, X: Rows, y: ArrayLike, *, ax: Axes = None) -> Self:
-        """Draw ``weighted_proba`` and ``predict_proba`` of a fitted model on rows it did not see."""
-        evidence, q = _weighted(model, X, y)
-        return cls.from_predictions(evidence.target, q, evidence.p, ax=ax)
-
-    def _draw(self, ax: Axes) -> str:
-        after, before, observed, low, high = (
-            np.array([getattr(group, name) for group in self.groups], dtype=np.float64)
-            for name in ("mean_p", "mean_q", "observed", "low", "high")
-        )
-        inner = np.concatenate([observed, after, before])
-        inner = inner[(inner > 0.0) & (inner < 1.0)]
-        # The frame in log-odds, with a margin; 0 and 1 are drawn on its edge.
-        edges = np.array([inner.min(), inner.max()]) if inner.size else np.array([0.1, 0.9])
-        odds = edges / (1.0 - edges) * np.array([1 / 2.5, 2.5])
-        bottom, top = odds / (1.0 + odds)
-        ax.set(xscale="logit", yscale="logit", xlim=(bottom, top), ylim=(bottom, top))
-        ax.plot([bottom, top], [bottom, top], color=GREY, linewidth=1.0, label="perfect calibration")
-        at, low, high, after, before = (np.clip(one, bottom, top) for one in (observed, low, high, after, before))
-        bars = {"yerr": np.maximum([at - low, high - at], 0.0), "linewidth": 1.0, "capsize": 2}
-        ax.errorbar(after, at, fmt="o-", color=BLUE, label="after correction", **bars)
-        ax.errorbar(before, at, fmt="s-", color=ORANGE, label="before correction", **bars)
-        ticks = [tick for tick in _TICKS if bottom <= tick <= top]
-        if len(ticks) <= 5:
-            ticks = sorted([*ticks, *(tick for tick in _FINE_TICKS if bottom <= tick <= top)])
-        ax.set_xticks(ticks, [f"{t:g}" for t in ticks])
-        ax.set_yticks(ticks, [f"{t:g}" for t in ticks])
-        ax.minorticks_off()
-        ax.set(xlabel="stated probability (mean of the group)", ylabel="observed share of positives")
-        return "Reliability before and after correction"
 
 
 # Title, what the reference line is, and settings of the axes.
@@ -325,39 +270,3 @@ class KeyEquationDisplay(_Display):
         ax.set(xlim=(0.0, 1.0), xlabel="weighted output q", ylabel="share of the class")
         sides = f"left side {equation.lhs:.3g}, right side {equation.rhs:.3g}"
         return f"Key equation at λ = {equation.weighting.lam:.3f}: {sides}"
-
-
-@dataclass(eq=False)
-class WeightPathDisplay(_Display):
-    """Mean output of both classes against λ, measured and by the law (interpolated along log c)."""
-
-    equations: Sequence[KeyEquation]  # at least two, in increasing order of λ, such as those of an `ExpenseCurve`
-
-    _legend = _BELOW
-
-    def __post_init__(self) -> None:
-        lams = [equation.weighting.lam for equation in self.equations]
-        if len(lams) < 2 or np.any(np.diff(lams) <= 0.0):
-            raise InvalidParameter(f"a path needs at least two weights in increasing order, got λ = {lams}")
-
-    def _draw(self, ax: Axes) -> str:
-        first = self.equations[0].weighting
-        log_c = np.array([equation.weighting.logit_shift for equation in self.equations])
-        fine = np.linspace(log_c[0], log_c[-1], _POINTS)
-        discrimination = np.interp(fine, log_c, [float(equation.discrimination) for equation in self.equations])
-        weightings = [resolve(CostRatio(float(np.exp(shift))), first.n_pos, first.n_neg) for shift in fine]
-        law = np.array([means_by_law(d, w.alpha) for d, w in zip(discrimination, weightings, strict=True)])
-        lams, own = ([w.lam for w in path] for path in (weightings, [e.weighting for e in self.equations]))
-        ax.plot(lams, law[:, 0], color=BLUE, linewidth=1.5, label="positives, by the law")
-        ax.plot(lams, law[:, 1], color=ORANGE, linewidth=1.5, label="negatives, by the law")
-        ax.plot(own, [e.mean_pos for e in self.equations], "o", color=BLUE, label="positives, measured")
-        ax.plot(own, [e.mean_neg for e in self.equations], "s", color=ORANGE, label="negatives, measured")
-        balanced = resolve("balanced", first.n_pos, first.n_neg).lam
-        if lams[0] <= balanced <= lams[-1]:
-            ax.axvline(balanced, color="black", linewidth=0.8, linestyle=":")
-            ax.annotate("α = 1", (balanced, 1.0), (3, -2), textcoords="offset points", va="top", fontsize="small")
-        ax.set_xscale("logit", nonpositive="clip")
-        ax.set_xticks(own, [f"{lam:.3f}" for lam in own])
-        ax.minorticks_off()
-        ax.set(ylim=(0.0, 1.0), xlabel="weight λ of the positive class", ylabel="mean weighted output q")
-        return "Class means along the weights"
