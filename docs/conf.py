@@ -95,8 +95,8 @@ def _reference() -> str:
     for name, home in sorted(crcen._MODULE_OF.items()):
         if name != "__version__":
             names.setdefault(home.split(".")[1], []).append(("crcen", name))
-    for home, own in crcen._SUBMODULE_NAMES.items():
-        names.setdefault(home.split(".")[1], []).extend((home, name) for name in own.split())
+    for name, home in crcen._STAYING.items():
+        names.setdefault(home.split(".")[1], []).append((home, name))
     if missing := sorted(set(names) - set(PARTS)):
         raise ValueError(f"PARTS of docs/conf.py must name every folder with public names, {missing} are missing")
     sections = []

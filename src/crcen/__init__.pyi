@@ -68,3 +68,43 @@ from crcen.theory.price import posterior as posterior
 from crcen.theory.price import resolve as resolve
 from crcen.training.recipe import Inputs as Inputs
 from crcen.training.recipe import Schedule as Schedule
+
+# Documented names that are imported from their module: results of functions, and functions that few users call.
+# from crcen.commands.certify import Certificate Declaration Verification generate_key read_declaration
+# from crcen.commands.compare import ModelComparison
+# from crcen.commands.demo import Demo demo
+# from crcen.commands.environment import EnvironmentInfo environment_info
+# from crcen.commands.evaluate import TableEvaluation
+# from crcen.commands.export import OnnxExport
+# from crcen.commands.fit import TableFit
+# from crcen.commands.fit_files import FilesFit
+# from crcen.commands.look import TableLook
+# from crcen.commands.monitor import TableWatch
+# from crcen.commands.plan import TablePlan
+# from crcen.commands.predict import TablePredictions
+# from crcen.commands.report import TableReport
+# from crcen.commands.split import TableSplit
+# from crcen.datasets.benchmark import Dataset DatasetListing
+# from crcen.datasets.simulated import RareEvents sim1_posterior sim2_posterior
+# from crcen.decisions.decide import DecisionSummary
+# from crcen.decisions.drift import DriftAlarm MonitorReading
+# from crcen.decisions.expense_curve import ChosenWeighting EquivalenceReport equivalence_report
+# from crcen.exceptions import DataUnavailable DeviceMissing MissingExtra TrainingFailed
+# from crcen.files.model_file import ModelInfo
+# from crcen.models.fitted import Stationarity
+# from crcen.paper.methods import Method NetworkTraining make_method
+# from crcen.paper.estimators import MovedThresholdClassifier ResampledClassifier
+# from crcen.report.displays import DecisionCurveDisplay ExpenseCurveDisplay KeyEquationDisplay
+# from crcen.tables.columns import EncodedTable
+# from crcen.tables.reading import Table open_table
+# from crcen.tables.writing import TableWriter
+# from crcen.theory.expense import ExpenseStep ExpenseTable
+# from crcen.theory.key_equation import EquationTest KeyEquation MeanBounds class_means copies_per_positive
+# from crcen.theory.key_equation import mean_bounds mean_pos_given recall_bound specificity_bound
+# from crcen.theory.metrics import ConfusionCounts Quality
+# from crcen.theory.price import Price sigmoid weighted_probability
+# from crcen.theory.residual_test import TrainingError
+# from crcen.training.engine import train
+# from crcen.training.engines import find_engine
+# from crcen.training.jobs import Status TrainingJob TrainingResult TrainingState
+# from crcen.training.network import Network
