@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -189,19 +190,21 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         order = sorted(kinds, key=lambda kind: {"trees": 0, "networks": 1, "catboost": 3}.get(kind.name, 2))
         found: dict[str, FittedMember] = {}
         failed: dict[str, Exception] = {}
+        shares = dict.fromkeys((kind.name for kind in order), 0.0)  # of the work that is done
         first_loss: Future[float] = Future()
         interrupted = Event()
 
-        def show(done: float) -> None:
+        def show(name: str, done: float) -> None:
             if interrupted.is_set():  # ends a search in the other thread
                 raise InterruptedError
-            progress(done)
+            shares[name] = done
+            progress(sum(shares.values()) / len(shares))
 
         def search(done: int, best_loss: Callable[[], float]) -> None:
             share = order[done].time_share / sum(one.time_share for one in order[done:])
-            own = part_of(show, done / len(kinds), (done + 1) / len(kinds))
             start, name = time.perf_counter(), order[done].name
-            now = replace(task, clock=clock.share(share), is_needed=not found, best_loss=best_loss, progress=own)
+            now = replace(task, clock=clock.share(share), is_needed=not found, best_loss=best_loss)
+            now = replace(now, progress=partial(show, name))
             if found and task.n_classes > 2 and task.effort == "standard":
                 others = [found[kind.name].logits for kind in order if kind.name in found]
                 now = replace(now, check_weight=partial(_check_weight, task, others))
@@ -213,6 +216,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
                 failed[name] = error
             else:
                 found[name] = replace(fitted, seconds=time.perf_counter() - start)
+            shares[name] = 1.0
 
         def best_so_far() -> float:
             return min((_loss(one, task) for one in list(found.values())), default=np.inf)
@@ -222,7 +226,8 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         is_parallel = task.threads > 1 and not clock.is_limited
         beside = [i for i, kind in enumerate(order) if i and is_parallel and kind.name == "networks"]
         if beside and order[0].package is not None:
-            import_with_lazy(order[0].package)  # not at the same time as torch
+            with suppress(Exception):  # its search states what is wrong
+                import_with_lazy(order[0].package)  # not at the same time as torch
         with ThreadPoolExecutor(1) as pool:
             waiting = [pool.submit(search, i, first_loss.result) for i in beside]
             try:
