@@ -59,8 +59,8 @@ def test_what_is_odd_is_counted_over_chunks(fitted, new):
     odd["amount"] = odd["amount"].astype(object)
     odd.loc[odd.index % 10 == 0, "amount"] = "oops"
     notes = predict_table(fitted.model, odd, chunk_rows=30).notes
-    assert any("training did not have were ignored: country 100 rows" in note for note in notes)
-    assert any("taken as missing: amount 25 rows" in note for note in notes)
+    assert any('training did not have were ignored: country 100 rows (such as "XX")' in note for note in notes)
+    assert any('taken as missing: amount 25 rows (such as "oops")' in note for note in notes)
     assert any("ignored: 2 (more, other)" in note for note in notes)
     assert predict_table(fitted.model, new).notes == ()
 

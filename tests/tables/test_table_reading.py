@@ -436,6 +436,15 @@ def test_a_date_column_is_never_text(tmp_path, crcen_command, forms, kind, said)
     assert said or not column["note"]
 
 
+@pytest.mark.parametrize("form", ["%d.%m.%Y", "%m/%d/%Y", "%Y-%m-%d", "%d %b %Y"])
+def test_iso_dates_of_new_rows_are_read_whatever_the_format_of_training(form):
+    column = learn_column(ColumnCells(pd.Series(DAYS.strftime(form), name="when")))
+    days = (DAYS - pd.Timestamp("1970-01-01")).days
+    for new in ("%Y-%m-%d", "%Y-%m-%d 00:00:00", "%Y-%m-%dT00:00:00Z", form):
+        np.testing.assert_array_equal(column.read(ColumnCells(pd.Series(DAYS.strftime(new)))), days)
+    assert np.isnan(column.read(ColumnCells(pd.Series(["2024", "2024-05", "2024-13-01", "05|17|2024"])))).all()
+
+
 @pytest.mark.parametrize(("mark", "is_unclear"), [("/", True), ("-", True), (".", False)])
 def test_dates_that_fit_both_orders_are_named_and_do_not_order_rows(tmp_path, crcen_command, mark, is_unclear):
     note = "when was read month-first, but the order of day and month is ambiguous"

@@ -33,7 +33,7 @@ Chunks: TypeAlias = Iterator[tuple[pd.DataFrame, Array]]  # rows, and the probab
 CHUNK_ROWS, _CHUNK_BYTES = 50_000, 2**24  # at a time, and as many as take this memory once encoded
 _KINDS = {
     "unseen": "categories that training did not have were ignored",
-    "unreadable": "cells of another kind than in training were taken as missing",
+    "unreadable": "cells written otherwise than in training were taken as missing",
     "missing": "cells are missing where none was in training, and were filled",
     "clipped": "values far outside of the training range were clipped",
 }
@@ -79,6 +79,8 @@ class RowWatch:
         self._fingerprint = getattr(model, "fingerprint_", None) if recognises else None
         self._compared: list[tuple[Bools, NDArray[np.generic]]] = []
         self._cells: dict[str, dict[str, int]] = {kind: {} for kind in _KINDS}
+        self._columns = {one.name: one for one in columns}
+        self._examples: dict[tuple[str, str], str] = {}  # of a kind and a column
         self._extra: tuple[str, ...] = ()
         self._hashes: list[NDArray[np.uint64]] | None = [] if keeps_hashes else None
 
@@ -98,7 +100,18 @@ class RowWatch:
             for name, number in getattr(encoded, kind).items():
                 if kind != "unseen" or name not in self._pooled:
                     counts[name] = counts.get(name, 0) + number
+                    if (kind, name) not in self._examples:
+                        self._examples[kind, name] = self._example(kind, ColumnCells(frame[name]))
         self._extra = tuple(name for name in encoded.extra if name not in ignored)
+
+    def _example(self, kind: str, cells: ColumnCells) -> str:
+        """The first cell that is new to training or not read, in brackets; nothing for other kinds."""
+        column: Any = self._columns[cells.name]
+        if kind not in ("unseen", "unreadable"):
+            return ""
+        is_known = cells.text.isin(column.categories) if kind == "unseen" else ~np.isnan(column.read(cells))
+        odd = cells.text[~is_known].dropna()
+        return f' (such as "{str(odd.iloc[0])[:40]}")' if len(odd) else ""
 
     def _one_each(self, cells: pd.Series) -> Bools:
         """Rows of which no two are of one cluster, each row with the same probability; known clusters are left out."""
@@ -127,8 +140,8 @@ class RowWatch:
         if self._rows is None and hasattr(self._model, "columns_"):
             notes.append("this model keeps no profile of its training rows, so that these were not compared with them")
         for kind, counts in self._cells.items():
-            named = ", ".join(f"{name} {plural(number, 'row')}" for name, number in counts.items())
-            notes += [f"{_KINDS[kind]}: {named}"] if counts else []
+            named = [f"{name} {plural(n, 'row')}{self._examples[kind, name]}" for name, n in counts.items()]
+            notes += [f"{_KINDS[kind]}: {', '.join(named)}"] if named else []
         if self._extra:
             shown = f"{len(self._extra)} ({listed(self._extra, 5)})"
             notes.append(f"columns that training did not have were ignored: {shown}")
