@@ -175,14 +175,18 @@ class TestAlarmsOfTheSavedModel:
         seen, scored = np.arange(4000) >= 1000, np.arange(0, 4000, 4)
         by_folds, alarms = np.arange(3000) % 3 == 0, np.zeros(4000, dtype=bool)
         alarms[seen] = by_folds
-        shares, notes = alarm_shares(by_folds, alarms[scored], seen, scored)
+        positive = np.arange(4000) % 10 == 0
+        shares, notes = alarm_shares(by_folds, alarms[scored], positive, seen, scored)
         assert (shares["folds"], shares["differ"], notes) == (pytest.approx(1000 / 3000), False, [])
         assert shares["saved_model"] == pytest.approx(alarms[scored][scored >= 1000].mean())
-        notes = alarm_shares(by_folds, np.zeros(1000, dtype=bool), seen, scored)[1]
-        assert "raises 0 alarms per 1,000 held-out rows, and the models of the folds 333.3" in notes[0]
+        notes = alarm_shares(by_folds, np.zeros(1000, dtype=bool), positive, seen, scored)[1]
+        assert "on its training rows the saved model raises 0 alarms per 1,000" in notes[0]
+        assert "to which these rows are new, 333.3" in notes[0]
+        # Nor where the saved model has learnt the labels by heart: it then alarms on the positives.
+        assert not alarm_shares(by_folds, positive[scored], positive, seen, scored)[1]
         for n, n_more in ((60, 9), (100_000, 300)):  # neither few rows nor a small share
             by_folds, by_model = (np.arange(n) < 0.1 * n + more for more in (0, n_more))
-            assert not alarm_shares(by_folds, by_model, np.ones(n, dtype=bool))[1]
+            assert not alarm_shares(by_folds, by_model, np.zeros(n, dtype=bool), np.ones(n, dtype=bool))[1]
 
     def test_a_random_part_of_many_rows_is_named(self, mixed_table, monkeypatch, small_search):
         monkeypatch.setattr("crcen.tables.profile._MOST_SCORED", 100)

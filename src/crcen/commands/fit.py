@@ -113,23 +113,26 @@ class PositiveClass(NamedTuple):
 
 
 def alarm_shares(
-    by_folds: Bools, by_model: Bools, was_held_out: Bools, scored: Index | None = None
+    by_folds: Bools, by_model: Bools, is_positive: Bools, was_held_out: Bools, scored: Index | None = None
 ) -> tuple[dict[str, float | bool], list[str]]:
     """Shares of alarms of the folds' models (held-out rows) and of the saved model (the same, all rows), and notes.
 
-    The first two ``differ`` if that is beyond noise. ``scored`` are the rows of the saved model's alarms, if not all.
+    The first two ``differ`` if that is beyond noise and not explained by labels that the saved model has learnt, which
+    move its share towards that of the positives. ``scored`` are the rows of the saved model's alarms, if not all.
     """
     rows, alarms = np.arange(len(was_held_out)) if scored is None else scored, was_held_out.copy()
     alarms[was_held_out] = by_folds
     held_out = was_held_out[rows]
     compared, same = alarms[rows][held_out], by_model[held_out]
     z = (int(same.sum()) - int(compared.sum())) / math.sqrt(max(1, int((compared != same).sum())))
-    folds, rate, saved, training = (float(one.mean()) for one in (by_folds, compared, same, by_model))
-    differ = abs(z) > _Z and max(rate, saved) > _FACTOR * min(rate, saved)
+    shares = (by_folds, compared, same, by_model, is_positive[rows][held_out])
+    folds, rate, saved, training, learnt = (float(one.mean()) for one in shares)
+    is_apart = abs(z) > _Z and max(rate, saved) > _FACTOR * min(rate, saved)
+    differ = is_apart and not min(rate, learnt) <= saved <= max(rate, learnt)
     note = (
-        f"the saved model raises {1000.0 * saved:,.4g} alarms per 1,000 held-out rows, and the models of the folds "
-        f"{1000.0 * folds:,.4g}: the figures above are those of the folds; evaluate the saved model on new labelled "
-        "rows before relying on it"
+        f"on its training rows the saved model raises {1000.0 * saved:,.4g} alarms per 1,000, and the models of the "
+        f"folds, to which these rows are new, {1000.0 * folds:,.4g}: the figures above are those of the folds; evaluate "
+        "the saved model on new labelled rows before relying on it"
     )
     return {"folds": folds, "saved_model": saved, "training": training, "differ": differ}, [note] if differ else []
 
@@ -288,11 +291,10 @@ class TableFit(FittedTable):
             shifted = "log-odds not shifted to solve it: the price is where the goal is met"
         elif estimator.oof_shift_ == 0.0 and balance in ("auto", "oof"):
             shifted = "log-odds not shifted to solve it: later rows differ in both directions"
-        folds, saved, training, _ = (f"{1000.0 * share:,.4g}" for share in positive.alarm_shares.values())
+        folds, saved, *_ = (f"{1000.0 * share:,.4g}" for share in positive.alarm_shares.values())
         n_rows = len(estimator.oof_decision_function_)
         part = "a random part of " if len(rows_to_score(n_rows)) < n_rows else ""
-        alarms = f"{folds} by the folds' models, {saved} by the saved model on {part}the same rows, "
-        alarms += f"{training} on {part}all its rows"
+        alarms = f"{folds} by the folds' models, {saved} by the saved model on {part}the same rows, its training rows"
         last = {
             "alarms_per_1000": alarms,
             "false_alarms_per_catch": f"{caught}; {self.model.weighting_.cost_ratio:.6g} for the last catch",
@@ -634,7 +636,8 @@ def _held_out(
         return rows.p, seen, expense, None
     chances, some = rows.p[:, price.positive], rows_to_score(len(y))
     alarms = price.decide(chances)
-    shares, notes = alarm_shares(alarms, np.asarray(estimator.predict(encoded[some]) == model.pos_label_), seen, some)
+    saved, is_positive = (np.asarray(one == model.pos_label_) for one in (estimator.predict(encoded[some]), y))
+    shares, notes = alarm_shares(alarms, saved, is_positive, seen, some)
     p, w = chances[alarms], rows.weights[alarms]  # of an average catch: false alarms that are expected
     average = float((1.0 - p) @ w) / float(p @ w) if (p @ w) > 0.0 else math.nan
     scored = RowMetrics(rows.y, rows.p, price, rows.weights, clusters=related)
