@@ -141,7 +141,7 @@ def test_one_in_five_thousand():
         (lambda f: f.head(3).assign(bad=["yes", "no", "no"]), {}, "at least 2 rows of each value"),
         (lambda f: f.assign(bad="no"), {}, "must have two different values: got one, no"),
         (lambda f: f.assign(bad=np.arange(len(f)) % 60), {}, "at most 50 different values: got 60 (0, 1, 2, 3"),
-        (lambda f: f.assign(bad=f["bad"].mask(f.index % 7 == 0, "YES")), {}, "differ in capital letters alone"),
+        (lambda f: f.assign(bad=f["bad"].mask(f.index % 7 == 0, "YES")), {}, "has YES, yes, which differ in capital"),
         (lambda f: f.assign(bad=None), {}, "no row with a value of bad"),
         (lambda f: f.set_axis([*f.columns[:-2], "id", "bad"], axis=1), {}, "duplicate column name in the data frame"),
         (lambda f: f.to_numpy(), {}, "must be a data frame or the place of a table"),
@@ -268,7 +268,7 @@ class TestSeveralClasses:
         fit = fit_table(tmp_path / "train.csv", target="state", estimator=SEARCH, out=tmp_path / "model.crcen")
         assert fit.model.classes_.tolist() == ["brøken", "fine", "worn out"]
         counts = frame["state"].value_counts()
-        assert f"3 classes of state: fine {counts['fine']}, worn out {counts['worn out']}, brøken" in fit.details()
+        assert f"3 classes of state: fine ({counts['fine']}), worn out ({counts['worn out']}), brøken" in fit.details()
         assert "1 row without a value of state was left out" in str(fit)
         assert fit.n_rows == fit.n_validated == fit.quality.counts.table.sum() == 239
         chosen = (fit.model.estimator_.oof_proba_ * fit.model.weighting_.weights).argmax(axis=1)
@@ -407,8 +407,10 @@ def test_without_a_positive_value_classes_are_those_of_the_target(one_thread):
         fit(frame, positive=9)
     found = fit(frame.assign(Kind=(frame["Kind"] == 3).astype(int)), positive=1)
     assert found.model.classes_.tolist() == [0, 1]
-    with pytest.raises(InvalidInput, match=r"must hold the labels of training, 0, 1: got [23], [23]"):
+    with pytest.raises(InvalidInput, match=r"labels of training, 0, 1: got [23], [23]; write them as in training, or"):
         crcen.evaluate_table(found.model, frame)
+    truth = frame.assign(Kind=frame["Kind"] == 3)  # 0 and 1 are also written False and True
+    assert crcen.evaluate_table(found.model, truth, n_resamples=0).n_pos == truth["Kind"].sum()
 
 
 @pytest.mark.parametrize(

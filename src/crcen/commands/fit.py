@@ -19,7 +19,7 @@ import crcen
 from crcen import CommitteeClassifier, CRCENClassifierCV, InvalidInput, ReadOptions, TableClassifier, TimeSplit
 from crcen._support.lazy import model_selection
 from crcen._support.progress import busy, logged
-from crcen._support.text import attributes, json_value, listed, plural
+from crcen._support.text import attributes, json_value, listed, listed_counts, plural
 from crcen.commands import inputs, rules
 from crcen.commands.export import check_exportable
 from crcen.commands.inputs import Data, FittedModel, Label, Rows, check, require, require_input
@@ -131,8 +131,8 @@ def alarm_shares(
     differ = is_apart and not min(rate, learnt) <= saved <= max(rate, learnt)
     note = (
         f"on its training rows the saved model raises {1000.0 * saved:,.4g} alarms per 1,000, and the models of the "
-        f"folds, to which these rows are new, {1000.0 * folds:,.4g}: the figures above are those of the folds; evaluate "
-        "the saved model on new labelled rows before relying on it"
+        f"folds, to which these rows are new, {1000.0 * folds:,.4g}: the figures above are those of the folds; "
+        "evaluate the saved model on new labelled rows before relying on it"
     )
     return {"folds": folds, "saved_model": saved, "training": training, "differ": differ}, [note] if differ else []
 
@@ -163,7 +163,7 @@ class FittedTable(Result):
 
     def _class_counts(self) -> str:
         counts, labels = self.model.weighting_.counts, self.model.classes_.tolist()
-        shown = listed((f"{labels[k]} {counts[k]:,.6g}" for k in np.argsort(-counts, kind="stable")), most=12)
+        shown = listed_counts(((labels[k], counts[k]) for k in np.argsort(-counts, kind="stable")), most=12)
         return f"{len(labels)} classes of {self.target}: {shown}"
 
     def _column_lines(self) -> list[str]:
@@ -249,9 +249,12 @@ class TableFit(FittedTable):
             unit = f" if one miss = {plural(self.model.weighting_.cost_ratio, 'false alarm')}"
         else:
             lines, unit = [f"{where}:", *self._class_lines()], ""
+        habit = f"{quality.habit} for every row"
+        if self.positive is not None:
+            habit = "an alarm on every row" if quality.habit == self.model.pos_label_ else "no alarm at all"
         lines.append(
             f"Cost per 1,000 rows {cost.value:.4g} ({cost.low:.4g} to {cost.high:.4g}){unit}; "
-            f"{1000.0 * quality.habit_cost:.4g} with {quality.habit} for every row"
+            f"{1000.0 * quality.habit_cost:.4g} with {habit}"
         )
         places = {"saved to": self.path, "ONNX graph": self.onnx, "report on held-out rows": self.report}
         written = "".join(f", {name} {place}" for name, place in places.items() if place is not None)
