@@ -88,7 +88,7 @@ def test_recall_and_precision_are_met_as_the_probabilities_expect(goal):
         (lambda: crcen.RecallAtLeast(0.9, confidence=1.0), "below 1"),
         (lambda: crcen.RecallAtLeast(1.0, confidence=0.9), "cannot be guaranteed"),
         (lambda: crcen.PrecisionAtLeast(1.0), "below 1"),
-        (lambda: crcen.Review(30, 2), "low of Review must be below high"),
+        (lambda: crcen.Review(30, 2), "low of Review must be below high: got 30 and 2; swap them"),
         *((lambda n=n: crcen.Capacity(5, per="day").over_days(np.arange(12) // n), f"{n} rows a day") for n in (1, 4)),
         (lambda: by_day(None), "needs times"),
         (lambda: by_day(["2024-01-01"]), "one known value for each of 2 rows"),
