@@ -145,6 +145,9 @@ def test_one_in_five_thousand():
         (lambda f: f.assign(bad=None), {}, "no row with a value of bad"),
         (lambda f: f.set_axis([*f.columns[:-2], "id", "bad"], axis=1), {}, "duplicate column name in the data frame"),
         (lambda f: f.to_numpy(), {}, "must be a data frame or the place of a table"),
+        (lambda f: f[["bad"]], {}, "the table has no column to learn from beside the target"),
+        (lambda f: f.rename(columns={"bad": 1}), {"target": 1}, "got 1; did you mean '1'?"),
+        (lambda f: f.assign(w=-1.5), {"weight": "w"}, "w holds -1.5 in 60 rows"),
         (lambda f: f, {"n_splits": 1}, "n_splits"),
         (lambda f: f, {"estimator": crcen.CRCENClassifier()}, "must be a CRCENClassifierCV"),
         (lambda f: "not there either.csv", {"out": "no/m.crcen"}, "create it first"),  # before any work

@@ -108,6 +108,7 @@ def check_column(
 ) -> str:
     """A column's name, if it is there; else an error that guesses what was meant."""
     close = closest(name, columns)
+    close = repr(close) if close == str(name) else close  # a number, whose column is named by text
     meant = f"did you mean {close}?" if close else f"it has {_listed(columns)}."
     named = [what] if what.isidentifier() else []
     require(name in columns, f"{what} must be a column of {where}: got {name!r}; {meant}", *named, error=error)
@@ -312,7 +313,7 @@ def amounts_of(cells: pd.Series, what: str) -> Array:
 
 def _first(cells: pd.Series, wrong: Bools) -> str:
     cell = cells.iloc[int(np.argmax(wrong))]
-    return "a missing cell" if pd.isna(cell) else repr(cell)
+    return "a missing cell" if pd.isna(cell) else repr(cell.item() if isinstance(cell, np.generic) else cell)
 
 
 def weights_of(cells: pd.Series) -> Array:
