@@ -80,6 +80,8 @@ def test_a_table_with_hardly_an_event_is_described(n_late, head, note):
 
 def test_it_prints_and_shows_itself_escaped():
     frame = FRAME.rename(columns={"country": "<b>country</b>"})
+    constant = inspect_table(FRAME.assign(note="two\nlines " + 60 * "x")).columns[-1].plan
+    assert constant == f"constant: every value is two lines {29 * 'x'}…"
     look = inspect_table(frame, target="late")
     assert "<b>" not in look._repr_html_()
     assert "\n" not in repr(look)

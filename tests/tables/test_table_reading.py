@@ -108,6 +108,7 @@ def test_compressed_files_and_chunks(tmp_path, kind, around):
         ("a.csv", b" \n\n", DataUnavailable, "is empty"),
         ("a.parquet", b"", DataUnavailable, "is empty"),
         ("a.csv", b"a,b,a\n1,2,3\n", InvalidInput, "duplicate column name"),
+        ("a.csv", b"1,x,1\n2,y,3\n", InvalidInput, "if the first line holds values, put a line of column names above"),
         ("a.csv", b"1,2.5,3\n4,5,6\n", InvalidInput, "must hold column names: got the numbers 1, 2.5, 3"),
         ("a.csv", b"a,b\n1,2,3\n4,5,6\n", InvalidInput, "2 column names over rows of 3 values"),
         ("a.csv", b'a,b\n1,"2\n3,4\n', InvalidInput, "a closing quote is missing"),
