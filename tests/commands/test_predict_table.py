@@ -240,6 +240,7 @@ def test_another_base_rate_multiplies_the_odds(fitted, new):
     trained = fitted.model.weighting_
     ratio = (0.02 / 0.98) / (trained.n_pos / trained.n_neg)
     np.testing.assert_allclose(after / (1 - after), ratio * before / (1 - before))
+    assert "Probabilities at the prevalence as stated: 2 % of rows are yes, " in str(rare)
     same = predict_table(fitted.model, new, prevalence=trained.n_pos / (trained.n_pos + trained.n_neg))
     np.testing.assert_allclose(same.frame["probability"], before)
 

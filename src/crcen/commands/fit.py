@@ -433,11 +433,12 @@ def fit_table(
         selection = Selection(len(weights), missing, audit_probability, largest, effective_rows(weights))
     y = rows.y.to_numpy()
     weighting = rules.stated_weighting(weighting, costs, np.unique(y).tolist(), target)
-    goal = goal_of(weighting)
+    goal, by_rows = goal_of(weighting), []
     if goal is not None and goal.period is not None:  # of days or weeks as one of these rows
         require(time, f"{goal} needs time=, the column of dates from which rows per day are counted.", "time")
         days = inputs.dates_of(rows.frame[time]).astype("datetime64[D]")
         weighting = goal.over_days(days.astype(np.int64))
+        by_rows = [f"{goal} was taken for {weighting}, as many as have a label in a {goal.period} on average"]
     related = None if clusters is None else inputs.cluster_numbers(rows.frame[clusters])
     together = related if time is None else inputs.times_of(rows.frame[time], time)
     search = unfitted_learner(learner, estimator, time_limit, len(y), effort)
@@ -479,6 +480,7 @@ def fit_table(
     some = range(len(sizes)) if watched is None else [watched]
     rare = [f"{model.classes_[k]} ({sizes[k]})" for k in some if sizes[k] < _FEW]
     notes = [
+        *by_rows,
         *signs.notes,
         *copies,
         *([] if selection is None else selection.notes),
