@@ -264,6 +264,7 @@ def test_all_columns_and_the_riskiest_first(fitted, new, tmp_path):
         ({"weighting": Budget(3), "cost_column": "amount"}, "must go without another price"),
         ({"cost_column": "amount"}, "cost_column must name a column of numbers from 0 on"),
         ({"cost_column": "amout"}, "did you mean amount"),
+        ({"cost_column": "bad"}, "cost_column must be another column than the target"),
         ({"review": 3}, "two prices"),
         ({"held_out": "x.csv", "prevalence": 0.1}, "do not go together"),
         ({"held_out": "x.csv"}, "held_out must go with a recall"),

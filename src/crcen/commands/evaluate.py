@@ -8,7 +8,7 @@ import numpy as np
 
 from crcen import ExpenseCurve, ReadOptions
 from crcen._support.progress import counted, logged
-from crcen._support.text import Values, attributes, json_value
+from crcen._support.text import Values, attributes, json_value, plural
 from crcen.commands import inputs, rules
 from crcen.commands.inputs import GROUP_CHECK, Data, FittedModel, Label, require
 from crcen.commands.results import note_lines
@@ -108,7 +108,7 @@ class TableEvaluation(ShownInOneLine):
             positive, by_weight = self.labels[self.price.positive], ", by weight" if self.is_weighted else ""
             lines = [
                 f"{head}{self.n_pos:,} with {self.target} = {positive}",
-                f"Price {self.price.cost_ratio:.6g} false alarms per catch: an alarm above probability "
+                f"Price {plural(self.price.cost_ratio, 'false alarm')} per catch: an alarm above probability "
                 f"{share_text(self.price.threshold)}",
                 f"At that price{by_weight}: {measures.count_sentence(self.counts)}",
                 *(str(one) for one in (self.chosen, self.review, self.row_costs) if one is not None),

@@ -241,7 +241,8 @@ def predict_table(
         chosen, chosen_notes = _chosen_on(model, held_out, read, weighting, clusters, verbose)
         weighting = chosen.weighting
     how: Values = {"review": review, "cost_column": cost_column, "alarm_cost": alarm_cost, "time": time}
-    judging = Judging.of(model, data, read, weighting, costs, roles={"clusters": clusters}, **how)
+    roles = {"clusters": clusters, "cost_column": cost_column}
+    judging = Judging.of(model, data, read, weighting, costs, roles=roles, **how)
     source, rule = judging.source, rules.with_default(judging.rule, default_action)
     shares, why = ClassShares.of(prevalence, model), RowReasons(model, reasons)
     names, target = answer_columns(rule), str(getattr(model, "target_name_", ""))
