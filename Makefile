@@ -1,25 +1,25 @@
-# The commands of this project. `make reproduce` and `make test` each work first thing in a fresh clone.
+# The commands of this project. Each works in a fresh clone.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LOWEST := .venv-lowest
 PREDICT := .venv-predict
-# Versions that `make smoke-python` tries, on PATH, of pyenv or of uv; those that are not installed are skipped.
+# Python versions of `make smoke-python`, found on PATH, in pyenv or in uv; missing ones are skipped.
 SMOKE_PYTHONS ?= 3.12 3.13
 
 .PHONY: help setup reproduce test test-lowest test-predict smoke-python check format docs build clean
 
 help:
-	@echo "make reproduce   rebuild the paper's tables and figure in their quick form (sets up .venv first)"
+	@echo "make reproduce   run a quick version of the paper's experiments (sets up .venv first)"
 	@echo "make test        run the tests (sets up .venv first)"
-	@echo "make test-lowest run tests/smoke.py with the lowest versions that the package allows (Python 3.11)"
-	@echo "make test-predict predict in an environment without torch and LightGBM"
-	@echo "make smoke-python run tests/smoke.py on Python $(SMOKE_PYTHONS), where installed"
-	@echo "make check       ruff, format check, mypy"
-	@echo "make format      let ruff rewrite the sources"
-	@echo "make docs        the documentation as a site in docs/_build"
-	@echo "make build       wheel and source archive in dist/"
+	@echo "make test-lowest run tests/smoke.py with the lowest supported versions (Python 3.11)"
+	@echo "make test-predict test prediction in an environment without torch and LightGBM"
+	@echo "make smoke-python run tests/smoke.py on Python $(SMOKE_PYTHONS), if installed"
+	@echo "make check       run ruff, the format check and mypy"
+	@echo "make format      format the sources with ruff"
+	@echo "make docs        build the documentation in docs/_build"
+	@echo "make build       build wheel and source archive in dist/"
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -31,7 +31,7 @@ setup: $(STAMP)
 reproduce: $(STAMP)
 	$(BIN)/crcen reproduce all --quick
 
-# Tests of clusters, servers and browsers wait for processes of their own. What fails beside other tests runs again alone.
+# Tests of clusters, servers and browsers can time out under load, so failed tests are run again in one process.
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal || $(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 
@@ -40,7 +40,7 @@ test-lowest:
 	$(LOWEST)/bin/python -m pip install --quiet --no-compile -c constraints-lowest.txt -e '.[baselines,databases,excel,onnx,plots,train]'
 	MPLBACKEND=agg $(LOWEST)/bin/python tests/smoke.py
 
-# A model of networks and trees, fitted here, predicts in an environment that has the core dependencies only.
+# A model of networks and trees is fitted in .venv and predicts in an environment with the core dependencies only.
 test-predict: $(STAMP)
 	@test -x $(PREDICT)/bin/python || $(PYTHON) -m venv $(PREDICT)
 	$(PREDICT)/bin/python -m pip install --quiet -c constraints.txt -e .

@@ -1,1 +1,1 @@
-"""Measurements outside the package: speed, validity, choices, and rivals (the benchmark against other libraries)."""
+"""Benchmarks outside the package: speed, validity, choices, and rivals (comparison with other libraries)."""

@@ -1,4 +1,4 @@
-"""Shared by the scripts of bench/: options, printing, simulated rows, splits, and resumable runs in processes."""
+"""Functions shared by the benchmarks: options, printing, simulated rows, splits, and resumable runs in processes."""
 
 import argparse
 import json

@@ -31,10 +31,10 @@ html_title = f"crcen {release}"
 
 # The contents: groups of pages. A page that is not listed fails the build's test.
 GROUPS = {
-    "Start": ("quickstart", "guide", "tutorial", "glossary"),
-    "How to": ("decide", "report", "monitor", "audits", "evidence", "serve", "reasons", "classes", "scale", "torch"),
-    "Explanation": ("theory", "probabilities", "when-to-weight", "committee", "comparison"),
-    "Results": ("reproduction", "methods", "benchmark", "performance", "gallery"),
+    "Getting started": ("quickstart", "guide", "tutorial", "gallery", "glossary"),
+    "How-to": ("decide", "report", "reasons", "classes", "monitor", "audits", "evidence", "serve", "scale", "torch"),
+    "Explanation": ("probabilities", "committee", "when-to-weight", "theory", "comparison"),
+    "Results": ("benchmark", "performance", "reproduction", "methods"),
     "Reference": ("api", "model-files", "architecture", "versioning"),
 }
 
@@ -47,7 +47,7 @@ PARTS = {
     "decisions": "Decisions, correction, monitoring",
     "report": "Reports and displays",
     "commands": "Tables and commands",
-    "scale": "More rows than memory",
+    "scale": "Tables larger than memory",
     "datasets": "Data",
     "training": "Training many networks",
     "paper": "Paper: reproduction and compared methods",
@@ -118,7 +118,7 @@ def _torch_reference() -> str:
 
 
 def _fill(app: Any, page: str, source: list[str]) -> None:
-    # What a page says of files beside this folder stays as text: the site does not hold them.
+    # The site contains only the files of this folder, so links to files outside it become plain text.
     source[0] = re.sub(r"\[([^\]]+)\]\(\.\./[^)]+\)", r"\1", source[0])
     if page == "index":
         source[0] = source[0].replace("<!-- pages -->", _pages())

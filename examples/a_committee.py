@@ -1,4 +1,4 @@
-"""Networks and boosted trees that decide together: who carries the table, and what the decisions cost on new rows.
+"""A committee of networks and boosted trees: the weight of each member, and the cost of decisions on new rows.
 
 python examples/a_committee.py
 """

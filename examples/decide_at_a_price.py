@@ -1,4 +1,4 @@
-"""Three prices, one data set: what a miss is worth changes decisions, not probabilities.
+"""Three prices on one data set: the price changes decisions, not probabilities.
 
 python examples/decide_at_a_price.py
 """

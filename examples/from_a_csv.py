@@ -1,4 +1,4 @@
-"""From a CSV file to decisions and a report, in Python: what `crcen fit`, `predict`, `evaluate` and `report` do.
+"""From a CSV file to decisions and a report in Python, as with `crcen fit`, `predict`, `evaluate` and `report`.
 
 python examples/from_a_csv.py
 """

@@ -1,4 +1,4 @@
-"""A Lightning module that keeps to the price: its loss, and one callback.
+"""A Lightning module with decisions at a price: its loss, and one callback.
 
 python examples/torch_lightning.py
 """

@@ -1,4 +1,4 @@
-"""A training loop of your own that keeps to the price: loss, balanced bias, natural probabilities.
+"""A plain PyTorch loop with decisions at a price: loss, balanced bias, natural probabilities.
 
 python examples/torch_plain_loop.py
 """

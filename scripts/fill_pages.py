@@ -1,9 +1,9 @@
-"""Put result files into the README and the pages of docs/, each after a comment that names the file.
+"""Insert result files into the README and the pages of docs/, each after a comment that names the file.
 
     python scripts/fill_pages.py [--check]
 
-A page says ``<!-- results/full/table1/table1.md -->`` where the file's content is to stand; what followed that comment
-from an earlier filling, up to ``<!-- end -->``, is replaced. ``--check`` changes nothing and fails on a stale page.
+A page contains ``<!-- results/full/table1/table1.md -->`` where the content of the file is inserted. Earlier content
+after that comment, up to ``<!-- end -->``, is replaced. ``--check`` changes nothing and fails if a page is out of date.
 """
 
 import re

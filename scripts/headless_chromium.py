@@ -1,7 +1,7 @@
-"""A headless Chromium driven over a pipe: enough of the DevTools protocol to open a page, ask it, and photograph it.
+"""A headless Chromium controlled over a pipe, with the part of the DevTools protocol for opening pages and screenshots.
 
-Needs nothing but the standard library and a Chromium. ``--remote-debugging-pipe`` reads requests from file 3 and
-writes answers and events to file 4, each JSON with a NUL after it.
+Needs only the standard library and Chromium. ``--remote-debugging-pipe`` reads requests from file 3 and writes
+responses and events to file 4, each as JSON followed by a NUL.
 """
 
 import base64

@@ -2,8 +2,8 @@
 
     python scripts/join_runs.py PART... --out results/reading_2019
 
-A row that several parts have is taken from the first of them; the environment is that of the first part. What no part
-has yet is printed, and is absent in the tables.
+A row that occurs in several parts is taken from the first of them; the environment is that of the first part. Rows that
+are missing in all parts are printed and left out of the tables.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""Draw the pictures of docs/gallery.md: displays by matplotlib, panels of the pages with Chromium.
+"""Draw the images of docs/gallery.md: displays with matplotlib, panels of the pages with Chromium.
 
     python scripts/make_gallery.py
 
-Look at them before you commit them. Without a Chromium the panels are left as they are.
+Check them before you commit them. Without Chromium the panels are not changed.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Photograph the expense explorer of a report on bundled rows: docs/images/explorer.png, for the README.
+"""Take a screenshot of the expense explorer of a report on bundled rows: docs/images/explorer.png, for the README.
 
     python scripts/make_screenshot.py
 

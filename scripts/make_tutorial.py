@@ -1,4 +1,4 @@
-"""Write docs/tutorial.ipynb: the cells below, run from top to bottom, with what they print, show and draw.
+"""Write docs/tutorial.ipynb: the cells below, executed from top to bottom, with their outputs.
 
     python scripts/make_tutorial.py
 
@@ -22,8 +22,8 @@ TARGET = ROOT / "docs" / "tutorial.ipynb"
 CELLS = [
     """# Rare events, from a table to decisions
 
-You have a table, a column that says which rows were the rare ones, and an idea of what missing one is worth. This
-notebook goes from there to decisions and on to watching them. Every result shows itself.""",
+You have a table, a column that marks the rare rows, and an idea of what one miss is worth in false alarms. This
+notebook shows how to get decisions from it and how to monitor them.""",
     """>>>
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -31,22 +31,22 @@ import pandas as pd
 import crcen
 from crcen import Budget
 
-data = crcen.load_dataset("abalone")  # bundled: shells of seven rings are the rare ones
+data = crcen.load_dataset("abalone")  # bundled: shells with seven rings are the rare class
 table = pd.DataFrame(data.X, columns=list(data.feature_names)).assign(seven_rings=data.y)
 table.to_csv("shells.csv", index=False)""",
-    "## Look first\n\nWhat each column holds, what is missing, and which columns tell the answer by themselves.",
+    "## Inspect the table\n\nThe content of each column, missing cells, and columns that may leak the outcome.",
     '>>>\ncrcen.inspect_table("shells.csv", target="seven_rings")',
-    "## Keep rows apart, then fit\n\n`Budget(10)`: one more catch may cost up to ten false alarms.",
+    "## Split and fit\n\n`Budget(10)`: one more catch may cost up to ten false alarms.",
     """>>>
 crcen.split_table("shells.csv", target="seven_rings", random_state=0)""",
     """>>>
 quick = crcen.CRCENClassifierCV(hidden=(16,), l2=1e-2, encoding="standard", n_members=1, max_epochs=8)
 fit = crcen.fit_table("shells_train.csv", target="seven_rings", weighting=Budget(10), estimator=quick)
 fit""",
-    "## Is it right on rows that it never saw?",
+    "## Evaluate on unseen rows",
     '>>>\ncrcen.evaluate_table(fit.model, "shells_test.csv", n_resamples=200)',
-    """The key equation on new rows is evidence, not arithmetic: it says whether the model kept to its price. The
-expense says what one more catch cost, beside the bracket in which right probabilities put it.""",
+    """The key equation on new rows tests whether the decisions follow the price. The expense is the number of false
+alarms per extra catch. If the probabilities are right, it lies in its bracket.""",
     """>>>
 test = pd.read_csv("shells_test.csv")
 p = fit.model.predict_proba(test)[:, 1]
@@ -54,17 +54,17 @@ prices = [Budget(price) for price in (1, 2, 4, 8, 16, 32)]
 curve = crcen.ExpenseCurve.from_predictions(test.seven_rings, p, prices, random_state=0)
 curve.plot()
 plt.show()""",
-    "## Decide, at this price or another, and say why",
+    "## Predict decisions with reasons",
     """>>>
 scored = crcen.predict_table(fit.model, "shells_test.csv", reasons=3)
 scored.frame[scored.frame.reason_1 != ""].head()""",
     ">>>\nscored",
-    ">>>\nfit.model.reasons(test.iloc[p.argsort()[-5:]])  # the five riskiest",
-    "## Does one price serve groups alike?",
+    ">>>\nfit.model.reasons(test.iloc[p.argsort()[-5:]])  # the five riskiest rows",
+    "## Compare groups at one price",
     """>>>
 size = pd.qcut(test.whole_weight, 3, labels=["small", "middle", "large"])
 crcen.evaluate_table(fit.model, test.assign(size=size), groups="size", n_resamples=0)""",
-    "## Watch it at work, with labels or without",
+    "## Monitor with or without labels",
     """>>>
 for week in range(1, 4):
     rows = test.iloc[week::4]
@@ -74,9 +74,10 @@ watch""",
 broken = test.iloc[0::4].drop(columns="seven_rings")
 broken.iloc[:, 3] *= 1000  # somebody changed a unit
 crcen.monitor_table(fit.model, broken, state="watch.json", when="week 4")""",
-    "## One page for people who were not here",
+    "## Write a report",
     '>>>\nreport = crcen.report_table(fit.model, "shells_test.csv", out="report.html")\nreport.findings',
-    """Its page (`report.html`) has a slider for the price. `report` alone in a cell shows it in place. From the shell:
+    """The page (`report.html`) has a slider for the price. `report` at the end of a cell shows it in the notebook.
+The same steps on the command line:
 
 ```sh
 crcen look shells.csv --target seven_rings
@@ -88,7 +89,7 @@ crcen monitor model.crcen today.csv --state watch.json
 
 
 def outputs_of(code: str, names: dict[str, Any]) -> list[dict[str, Any]]:
-    """Run a cell and give what it printed, drew and ended with."""
+    """Run a cell and return its printed text, its figures and its last value."""
     import matplotlib.pyplot as plt
 
     tree = ast.parse(code)

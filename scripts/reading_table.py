@@ -1,4 +1,4 @@
-"""Readings of Table 3 beside each other, from the rows of their runs: by method and claim by claim, or cell by cell.
+"""Readings (interpretations of the protocol) of Table 3 from the rows of their runs: by method and claim, or by cell.
 
 python scripts/reading_table.py today=results/full 2019=results/reading_2019 > results/readings.md
 python scripts/reading_table.py --cells today=results/full 2019=results/reading_2019 > results/reading_cells.md

@@ -1,1 +1,1 @@
-"""Which defaults and which ways of training serve new rows."""
+"""Comparisons of defaults, committee members, losses and ways of training on new rows."""

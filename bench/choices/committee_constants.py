@@ -2,7 +2,7 @@
 
     python -m bench.choices.committee_constants --out runs/constants --processes 8 [--only "present,two settings"]
 
-Every fit runs in a process of its own with one thread. An interrupted run resumes.
+Every fit runs in a separate process with one thread. An interrupted run can be resumed.
 """
 
 import argparse

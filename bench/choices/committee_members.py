@@ -1,7 +1,8 @@
-"""Who should sit in a committee, and how strongly their weights are shrunk to equal ones: on the development half.
+"""Members of a committee, and the shrinkage of their weights towards equal weights, compared on the development half.
 
-Members are searched once for each table and split, and their log-odds kept in a folder; the ways to combine them are
-then compared on the test rows. Tables of 600 and 2,000 rows are drawn from the larger ones and tested on the others.
+Members are searched once for each table and split, and their log-odds are stored in a folder. The ways to combine them
+are then compared on the test rows. Tables of 600 and 2,000 rows are drawn from the larger ones and tested on the
+remaining rows.
 
     python -m bench.choices.committee_members --keep runs/members --splits 4 --processes 8
 """

@@ -1,7 +1,7 @@
-"""What a fit without a search should do by default: variants of `CRCENClassifier()` on the development half.
+"""Candidates for the default of a fit without a search: variants of `CRCENClassifier()` on the development half.
 
-Stratified splits of 75/25. Costs are those of `bench.rivals`: decisions p > 1/(1 + c), over the cheaper trivial
-habit. The last column is the mean rank over the four costs. Seconds are of one processor.
+The splits are stratified, 75/25. Costs are those of `bench.rivals`: decisions p > 1/(1 + c), divided by the cost of the
+cheaper constant decision. The last column is the mean rank over the four costs. Seconds are those of one processor.
 
     python -m bench.choices.default_fit --processes 6 --rows rows.jsonl
 """

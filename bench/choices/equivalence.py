@@ -1,13 +1,13 @@
-"""Trained with a weight, or plain and cut at 1 − λ: which is cheaper on rows neither was trained on.
+"""Training with a weight compared with moving the threshold to 1 − λ: the cost of decisions on unseen rows.
 
     python -m bench.choices.equivalence [--data-home DIR] [--sets abalone us_crime] [--folds 4] [--max-rows 20000]
                                      [--epochs 30] [--cases 5]
 
-Every benchmark set at hand, at most so many of its rows (a stratified draw), judged out of fold by
-`equivalence_report` for networks of 16 hidden units. A table of all sets at the price of α = 1, then a line for
-each penalty and price: the geometric mean of the ratio of costs, trained over cut, with a 95 % interval over the sets,
-on how many sets the interval over rows tells a difference, and medians of the share of rows decided differently. The
-last line gives each way its own best penalty.
+Every available benchmark set, with at most `--max-rows` rows (a stratified sample), is evaluated out of fold by
+`equivalence_report` for networks with 16 hidden units. The output is a table of all sets at the price of α = 1, then a
+line for each penalty and price: the geometric mean of the cost ratio (trained over cut) with a 95 % interval over the
+sets, the number of sets on which the interval over rows shows a difference, and the median share of rows decided
+differently. In the last line each way has its own best penalty.
 """
 
 import argparse

@@ -1,12 +1,12 @@
-"""Cells deleted from benchmark sets: `missing="indicator"` against imputers before the same network, and boosted trees.
+"""Deleted cells in benchmark sets: `missing="indicator"`, imputers before the same network, and trees.
 
     CRCEN_DATA_HOME=... python -m bench.choices.missing_values
 
-No cell is deleted, or a fifth: each with the same chance, or only from the upper half of each column's values, so that
-being missing says something about the value. Log loss on the rows of a quarter that is held out, mean over splits, and
-in brackets the mean difference to `missing="indicator"` on the same splits with its standard error. Trees are
-scikit-learn's, which send missing cells down the better side; their size and rate are chosen by the log loss in
-three folds, as the penalty of the networks is.
+Either no cell or a fifth of the cells are deleted: each cell with the same probability, or only cells in the upper half
+of each column's values, so that a missing cell carries information about the value. The table shows the mean log loss
+on a held-out quarter of the rows over splits and, in brackets, the mean difference to `missing="indicator"` on the same
+splits with its standard error. The trees are those of scikit-learn, which send missing cells to the better side. Their
+size and learning rate are selected by the log loss in three folds, like the penalty of the networks.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Rare topics in news: Reuters, Corn and Grain, by words counted and by a small embedding network, at three weights.
+"""Rare topics in news (Reuters, Corn and Grain), by word counts and by a small embedding network, at three weights.
 
     python -m bench.choices.reuters_text [--data FOLDER] [--seeds 5] [--quick] [--out FILE]
 

@@ -1,4 +1,4 @@
-"""Five rounds of predict, check and refit on real tables: what selective labels do, and what audits repair.
+"""Five rounds of prediction, checking and refitting on real tables: effects of selective labels and of audits.
 
 Each table is shuffled and divided: 15 % labelled rows to start with, five batches of 12 %, and 25 % test rows. In each
 round the model scores a batch, rows are checked, and the model is refitted. Strategies: labels for alarms only; rows

@@ -1,4 +1,4 @@
-"""A committee, the search of networks and LightGBM's search from 1,000 to 200,000 rows: more data must not hurt.
+"""A committee, the search of networks and LightGBM's search on 1,000 to 200,000 rows.
 
 The simulated rows are those of `make_classification` with a rare class and 2 % wrong labels; 20,000 more rows are the
 test. Real tables are drawn down to each size. Log loss and cost (mean over prices of 2, 5, 20 and the class ratio) are

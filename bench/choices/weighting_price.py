@@ -1,4 +1,4 @@
-"""What weighting costs a right model: the excess cost of its decisions, by the theory and by fits.
+"""The price of weighting for a model of the right form: the excess cost of its decisions, in theory and in fits.
 
     python -m bench.choices.weighting_price [--fits 400] [--out FILE]
 

@@ -1,1 +1,1 @@
-"""`python -m bench.rivals`: CRCEN against other libraries on 26 sets and more, by one protocol for all."""
+"""`python -m bench.rivals`: crcen compared with other libraries on 26 sets and more, by one protocol."""

@@ -1,4 +1,4 @@
-"""The peers of the benchmark: their estimators, the settings that are tried, and what a reader must know of them.
+"""The compared libraries ("peers") of the benchmark: their estimators, their settings, and notes on them.
 
 Estimators run on one thread, and on the CPU except RealMLP and TabM, which use a graphics card if there is one.
 """

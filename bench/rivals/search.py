@@ -1,8 +1,8 @@
 """Search a peer's settings by cross-validation within a time limit and refit the best: one rule for all.
 
-The rule is the log loss of out-of-fold probabilities at the best intercepts: their logarithms are shifted by the one
-number a class that makes their means the shares of the classes. A peer with right probabilities is judged as it is, and
-one that was weighted or rebalanced is not judged by the shift that its weighting made on purpose.
+The rule is the log loss of out-of-fold probabilities at the best intercepts: their logarithms are shifted by one number
+per class so that their means equal the class shares. Right probabilities are not changed by this. The intended shift of
+weighted or rebalanced peers is not counted against them.
 """
 
 import signal

@@ -1,4 +1,4 @@
-"""Time of a committee beside networks alone: 30 numeric columns, 5 % positives.
+"""Time of a committee compared with networks alone: 30 numeric columns, 5 % positives.
 
     python -m bench.speed.committee_time [--rows 1000 20000 100000] [--cores 2] [--devices cpu]
 

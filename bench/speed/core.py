@@ -1,12 +1,12 @@
-"""64 networks as one stack against a two-process loop of scikit-learn's MLPClassifier, in one run.
+"""64 networks as one stack compared with a two-process loop of scikit-learn's MLPClassifier, in one run.
 
     python -m bench.speed.core [--data-home DIR] [--sets abalone us_crime]
 
-Hidden 8/16/32/64 × l2 1e-5..1e-2 × 4 folds, balanced weights, the same standardised folds. Two kinds of rival:
-scikit-learn as a user runs it (its defaults), and the same work (its `alpha` is divided by the batch's weight sum, so
-alpha = l2 × batch_size; same batch, epochs and peak rate), the latter also for networks of two layers. Prints seconds,
-their ratio, and the cross-validated weighted log loss of both; then time against the number of networks, and peak
-memory. Only ratios mean anything here.
+Hidden 8/16/32/64 × l2 1e-5..1e-2 × 4 folds, balanced weights, the same standardised folds. There are two kinds of
+comparison: scikit-learn with its defaults, and the same work (its `alpha` is divided by the batch's weight sum, so
+alpha = l2 × batch_size; same batch, epochs and peak rate), the latter also for networks with two layers. Prints
+seconds, their ratio, and the cross-validated weighted log loss of both; then time by the number of networks, and peak
+memory. Only ratios are comparable between machines.
 """
 
 import argparse

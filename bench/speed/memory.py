@@ -1,4 +1,4 @@
-"""Peak memory of a search against the bound it was given, each in a process of its own.
+"""Peak memory of a search compared with its limit, each in a separate process.
 
     python -m bench.speed.memory [--data-home DIR]
 

@@ -1,4 +1,4 @@
-"""Reading a 100 MB CSV file: crcen against pandas, Polars, PyArrow and DuckDB, each in a process of its own.
+"""Reading a 100 MB CSV file: crcen compared with pandas, Polars, PyArrow and DuckDB, each in a separate process.
 
 Prints medians of the repetitions: seconds, processor seconds (which other work on the machine changes little),
 megabytes per second and peak memory. Run: python -m bench.speed.reading

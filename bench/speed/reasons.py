@@ -1,4 +1,4 @@
-"""Reasons of 10,000 alarms and 30 columns: time, standard errors, and how far values are from many more rounds.
+"""Reasons for 10,000 alarms and 30 columns: time, standard errors, and the error compared with many more rounds.
 
     OMP_NUM_THREADS=1 python -m bench.speed.reasons [--rows 10000] [--out FILE]
 

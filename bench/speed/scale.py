@@ -1,21 +1,21 @@
-"""Data larger than memory: rows a second, peak memory, and what is lost to the true posterior.
+"""Data larger than memory: rows per second, peak memory, and excess log loss over the true posterior.
 
     python -m bench.speed.scale [--rows 1 4 16] [--family smooth tree] [--folder DIR] [--only NAME ...]
     python -m bench.speed.scale --memory [--rows 2 20]
 
-Sizes and families do not depend on each other: on a machine that is not free for long, run them one by one and append
-what they print.
+Sizes and families are independent: if the machine is free only for a short time, run them one by one and append the
+outputs.
 
-Writes millions of rows of `crcen.make_rare_events` (30 columns, one positive in 101) as Parquet into a temporary folder
-and lets each contender learn from them in a process of its own:
+Writes millions of rows of `crcen.make_rare_events` (30 columns, one positive in 101) as Parquet into a temporary
+folder, and trains each model on them in a separate process:
 
 - ``stream``: `crcen.fit_stream`, 64 hidden units, 2 epochs, at λ = ½ and at a budget of 20;
 - ``in memory``: the same loop over one tensor that holds all rows, not balanced, to see what reading costs an epoch;
 - ``LightGBM`` on rows in memory, ``XGBoost`` on external memory, ``MLPClassifier.partial_fit`` batch by batch: each for
   as long as ``stream`` took in the same run, reading included, both cores; and LightGBM for five times as long.
 
-Rows a second are those of the epochs. Memory is the peak resident set less that after the imports. Excess log loss is
-the mean Kullback-Leibler divergence from the true posterior on 200,000 new rows. With ``--memory`` only ``stream``
+Rows per second are those of the epochs. Memory is the peak resident set minus that after the imports. Excess log loss
+is the mean Kullback-Leibler divergence from the true posterior on 200,000 new rows. With ``--memory`` only ``stream``
 runs, for one epoch.
 """
 

@@ -1,13 +1,13 @@
-"""CRCENClassifierCV against what a user would run instead: the same 64 fits, in one run.
+"""CRCENClassifierCV compared with loops over the same 64 fits, in one run.
 
     python -m bench.speed.search [--data-home DIR] [--sets abalone us_crime] [--rivals defaults same torch skorch]
 
-Hidden 8/16/32/64 × l2 1e-5..1e-2 × 4 folds, balanced weights. Rivals, on two processes each: `MLPClassifier` as users
-run it (its defaults), `MLPClassifier` with the same work (its penalty rescaled, same batch, epochs and rate), a plain
-PyTorch loop over the networks at the same epochs, batch and rate, and a skorch loop likewise. Ours is the whole of
-`CRCENClassifierCV.fit`: search, choice of epochs, out-of-fold evidence and refit; theirs the 64 fits alone. Ours is
-timed before and after the rivals, best of three each, and the slower counts: machines change their speed. Prints
-seconds, ratios and the cross-validated weighted log loss of the best setting.
+Hidden 8/16/32/64 × l2 1e-5..1e-2 × 4 folds, balanced weights. Compared on two processes each: `MLPClassifier` with its
+defaults, `MLPClassifier` with the same work (penalty rescaled, same batch, epochs and rate), a plain PyTorch loop over
+the networks with the same epochs, batch and rate, and a skorch loop likewise. The time of crcen includes the whole of
+`CRCENClassifierCV.fit`: search, selection of epochs, out-of-fold results and refit; that of the others only the 64
+fits. crcen is timed before and after the others, best of three each, and the slower time counts, because machines
+change their speed. Prints seconds, ratios and the cross-validated weighted log loss of the best setting.
 """
 
 import argparse

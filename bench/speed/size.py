@@ -1,4 +1,4 @@
-"""Time of fits, searches and predictions on 20,000 rows and more, beside LightGBM and MLPClassifier, in one run.
+"""Time of fits, searches and predictions on 20,000 rows and more, compared with LightGBM and MLPClassifier in one run.
 
     python -m bench.speed.size [--rows 20000 100000] [--cores 1 2] [--rival-cores 2] [--who ours rivals]
         [--parts prediction fit search command]
@@ -13,7 +13,7 @@ its rival on the same ones:
 - prediction: one row as an array (best of several, wall clock) and rows a processor second of a large batch, on one
   core; a row as a dict to a TableClassifier; what loading a model and one prediction take in a fresh process.
 
-Only ratios within one run mean anything, and on a machine with other work only those of processor seconds.
+Only ratios within one run are comparable; on a machine under load, only those of processor seconds.
 """
 
 import argparse

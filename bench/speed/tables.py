@@ -2,7 +2,7 @@
 
 python -m bench.speed.tables [--only TEXT]
 
-Each command runs in a process of its own; its processor seconds and largest memory are those of the process.
+Each command runs in a separate process; its processor seconds and largest memory are those of the process.
 """
 
 import argparse

@@ -1,1 +1,1 @@
-"""Whether tests, intervals, monitors and probabilities do what they state, on simulated rows with known truth."""
+"""Error rates and coverage of tests, intervals, monitors and probabilities, on simulated rows with known truth."""

@@ -2,7 +2,7 @@
 
     python -m bench.validity.audits [--scale 1.0]
 
-10,000 rows a simulation. "before" is what labels of alarms alone say: recall 1 by construction.
+Each simulation has 10,000 rows. "before" uses the labels of alarms only: recall is 1 by construction.
 """
 
 import argparse

@@ -3,7 +3,7 @@
     python -m bench.validity.clusters [--scale 1.0] [--processes 2]
 
 200 clusters of 10 rows; the latent log-odds of a row share a normal effect within the cluster (correlation ρ of the
-latent variable), and the stated probabilities are right for each row by itself.
+latent variable), and the stated probability of each single row is right.
 """
 
 import math

@@ -2,8 +2,8 @@
 
     python -m bench.validity.compare [--streams 1000]
 
-5 % positives, a miss costs 10 false alarms. Models decide by correlated scores; looked at after every 500 rows.
-"before" is a paired t-test at .05, looked at as often.
+5 % positives, a miss costs 10 false alarms. Models decide by correlated scores and are compared after every 500 rows.
+"before" is a paired t-test at .05, repeated as often.
 """
 
 import argparse

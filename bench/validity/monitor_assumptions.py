@@ -1,12 +1,12 @@
-"""What `KeyEquationMonitor` does where its assumptions fail: labels that come by class, rows of another kind.
+"""False alarms of `KeyEquationMonitor` if its assumptions fail: label delays that depend on the class, covariate shift.
 
     python -m bench.validity.monitor_assumptions [--streams 100] [--networks 40] [--out FILE]
 
-Labels: 60 days of 200 rows with the true posterior as the model, nothing drifts; a negative is known at once, a
-positive after 1 to 10 days. Shift: five normal features, true log-odds linear in them, 10 % positives, 1,000 training
-rows; then 10,000 rows, looked at 100 times, whose first two features have moved by one standard deviation, towards
-more positives, while P(y | x) is what it was. The overfitted networks have 64 hidden units, almost no penalty and 200
-epochs; the others are searched. Reference rows are 1,000 that were not trained on.
+Labels: 60 days of 200 rows with the true posterior as the model and without drift; negatives are known at once,
+positives after 1 to 10 days. Shift: five normal features, true log-odds linear in them, 10 % positives, 1,000 training
+rows; then 10,000 rows, tested 100 times, whose first two features are shifted by one standard deviation, towards more
+positives, while P(y | x) does not change. The overfitted networks have 64 hidden units, almost no penalty and 200
+epochs; the others are searched. The reference rows are 1,000 rows that were not used in training.
 """
 
 import argparse

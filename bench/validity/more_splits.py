@@ -1,4 +1,4 @@
-"""Why a cell of Table 3 differs from the published one: what four splits can tell, and what the grid can reach.
+"""Cells of Table 3 that differ from the published ones: the variance over four splits, and the best values of the grid.
 
     python -m bench.validity.more_splits [--data-home DIR] [--splits 200] [--sets solar_flare_m0 us_crime]
 

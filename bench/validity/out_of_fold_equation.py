@@ -1,10 +1,11 @@
-"""What Z of the key equation is worth out of fold: its spread over training sets, and what it says about new rows.
+"""Z of the key equation out of fold: its spread over training sets, and its relation to new rows.
 
     python -m bench.validity.out_of_fold_equation [--logistic 300] [--networks 60] [--out FILE]
 
 Five normal features, true log-odds linear in them, 10 % positives, 1,000 training rows in 4 stratified folds, 1,000 new
-rows. Logistic regressions without a penalty at λ = ½, which are the right model; networks chosen by `CRCENClassifierCV`
-at weighting="balanced". Were Z out of fold a test, its standard deviation would be 1 or more.
+rows. The models are logistic regressions without a penalty at λ = ½, which have the right form, and networks selected
+by `CRCENClassifierCV` at weighting="balanced". If Z out of fold were a valid test, its standard deviation would be 1 or
+more.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Problems planted in real tables, through the commands: which of them are named.
+"""Problems planted in real tables, and which of them the commands report.
 
     python -m bench.validity.planted [--tables 12] [--rows 2000] [--out FILE]
 

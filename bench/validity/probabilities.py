@@ -1,18 +1,19 @@
-"""Whether probabilities stay right under a weight: log loss and Brier score of weighted networks.
+"""Accuracy of probabilities after weighted training: log loss and Brier score of weighted networks.
 
     python -m bench.validity.probabilities [--data-home DIR] [--splits 2] [--sets abalone us_crime]
         [--processes 2]
     python -m bench.validity.probabilities --simulate 4 [--runs 20] [--out FILE]
 
-Every benchmark set at hand, stratified 75/25 splits (of more than 4,000 training rows, 4,000 at random), and Sim1 and
-Sim2 with fresh rows, at λ = ½ and at α = ½, 1, 2: `CRCENClassifier` and `CRCENClassifierCV` with their defaults, on the
-first split alone, and a single network of 16 units with a weak penalty, which overfits. Scores on the test rows of q as
-it comes and of the natural probability by each ``probability=``, as a ratio to the same estimator at λ = ½ with the
-plain shift (geometric mean over set-splits). All maps of a model are fitted on the same out-of-fold logits.
+Every available benchmark set, with stratified 75/25 splits (of more than 4,000 training rows, 4,000 at random), and
+Sim1 and Sim2 with new rows, at λ = ½ and at α = ½, 1, 2. The models are `CRCENClassifier` and `CRCENClassifierCV` with
+their defaults, on the first split only, and a single network with 16 units and a weak penalty, which overfits. q and
+the natural probability by each ``probability=`` are scored on the test rows, as a ratio to the same estimator at λ = ½
+with the shift only (geometric mean over set-splits). All maps of a model are fitted on the same out-of-fold logits.
 
---simulate K: the first K of four normal classes of one covariance, whose posterior is known, with shares .75, .15, .07
-and .03 and weights 1, 5, 12 and 40; 3,000 rows to fit on and 20,000 new ones a run. Probabilities, decisions and the
-key equations. Softmax regression is the right model here, a network of 32 units is not told so.
+--simulate K uses the first K of four normal classes with one covariance, whose posterior is known, with shares .75,
+.15, .07 and .03 and weights 1, 5, 12 and 40; each run has 3,000 training rows and 20,000 new rows. Probabilities,
+decisions and the key equations are scored. Softmax regression has the right form here; a network with 32 units must
+learn it.
 """
 
 from copy import copy

@@ -1,9 +1,9 @@
-"""Strike running fits on Ray and see whether they end as the undisturbed one does.
+"""Cause failures in running fits on Ray, and compare the results with those of an undisturbed fit.
 
     unshare -rn sh -c 'ip link set lo up && python -m bench.validity.ray_faults --out results/validity/ray_faults.txt'
 
-Everything happens on this machine, in a network of loopback alone. The files are uneven, of different number types, and
-one of them holds no positive row. A fault strikes when the first checkpoint is there.
+The cluster runs on this machine, in a network namespace with only the loopback interface. The files are uneven, have
+different number types, and one of them has no positive row. A failure is caused after the first checkpoint.
 """
 
 import argparse

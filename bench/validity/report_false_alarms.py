@@ -1,8 +1,8 @@
-"""How often the report's checks warn about a model that is right, and about honest tables.
+"""How often the checks of the report warn about a right model, and about tables without problems.
 
-300 samples of 2,000 rows from a known posterior, which the model states; then models that were fitted on as many rows
-of it, with their own error measured as `crcen fit` does; then every set of the benchmark that is here, half of its rows
-to fit a small network and half to judge it.
+First, 300 samples of 2,000 rows from a known posterior, which the model states. Then models fitted on as many rows,
+with the model uncertainty estimated as in `crcen fit`. Then every available benchmark set, with half of its rows for a
+small network and half for its evaluation.
 
 python -m bench.validity.report_false_alarms [--samples 300] [--rows 2000] [--fits 100] [--only-fitted] [--models trees]
 """

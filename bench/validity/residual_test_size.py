@@ -5,17 +5,17 @@
     python -m bench.validity.residual_test_size --classes 3 4 --rows size_of_classes.jsonl
 
 Five normal features, true log-odds linear in them; 3 or 10 % positives, or three or four classes of which the rarest
-has 5 or 4 % of rows. Every fitted model is tested on 50 draws of new rows (20 of several classes), ⅓, 1 and 5 times as
-many as it was trained on: the key equation of two classes, the K − 1 key equations together and all pairs of classes
-of more. What varies is how the model's own error is allowed for: not at all; by 1 + n_new/n_train; by
-1 + 2 · n_new/n_train, which an evaluation takes for models that were not measured; and as `crcen.training_error`
-measures it with 6 refits, as `crcen fit` keeps it in the file. A draw with fewer than 20 positives is answered "too
-few", which is no rejection; cells where most draws are so are left out. Intervals are over fits. The last columns for
-two classes are the model's true error in mean log-odds over fits: its mean, which is a model that is wrong and no test
-should allow for, its standard deviation, and what was measured of that, as a root mean square.
+has 5 or 4 % of rows. Every fitted model is tested on 50 samples of new rows (20 for several classes), ⅓, 1 and 5 times
+as many as its training rows: the key equation of two classes, or the K − 1 key equations together and all pairs of
+classes. The variants differ in how they include the model uncertainty: not at all; by 1 + n_new/n_train; by 1 + 2 ·
+n_new/n_train, which an evaluation uses for models without an estimate; and by the estimate of `crcen.training_error`
+with 6 refits, as `crcen fit` saves it. A sample with fewer than 20 positives gives "too few", which is no rejection;
+cells in which most samples do so are left out. Intervals are over fits. The last columns for two classes are the true
+error of the model in mean log-odds over fits: its mean (a bias, for which no test should correct), its standard
+deviation, and the root mean square of its estimates.
 
-Fits are drawn cell by cell in turn, the small ones more often, until there are 200 a cell (100 of several classes) or
-the time is over; a run that was cut goes on from its rows. --quick has 1,000 training rows and 12 (8) fits.
+Cells are fitted in turn, small ones more often, until each has 200 fits (100 for several classes) or the time is over.
+An interrupted run resumes from its rows. --quick uses 1,000 training rows and 12 (8) fits.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""The monitor's e-process beside its earlier normal test: false alarms, delays, and the drift stated at an alarm.
+"""The monitor's e-process and its earlier normal test: false alarms, delays, and the drift stated at an alarm.
 
     python -m bench.validity.sequential [--scale 1.0] [--processes 2]
 

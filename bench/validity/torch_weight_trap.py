@@ -1,4 +1,4 @@
-"""What torch's weighted mean trains at: the effective cost ratio beside the one asked for, by batch size and imbalance.
+"""The effective cost ratio of torch's weighted mean compared with the requested one, by batch size and imbalance.
 
     python -m bench.validity.torch_weight_trap [--quick] [--out FILE]
 

@@ -1,10 +1,11 @@
-"""How often a watch without labels raises a false alarm, and what it finds.
+"""False alarms of monitoring without labels, and the faults that it finds.
 
     OMP_NUM_THREADS=1 python -m bench.validity.watch [--streams 300] [--out FILE]
 
-Mixed tables (numbers with ties and gaps, categories with rare values, truth values, dates) of which all rows come from
-one distribution: a profile of training rows, then calls with new rows, under one error rate for all columns and calls.
-Then single faults in a call, and how many calls find them. No network is trained: the columns alone are compared.
+All rows of mixed tables (numbers with ties and missing cells, categories with rare values, truth values, dates) come
+from one distribution: a profile of the training rows is compared with new rows in several calls, with one error rate
+for all columns and calls. Then a single fault is added to a call, and the share of calls that find it is counted. No
+network is trained; only the columns are compared.
 """
 
 import argparse

@@ -55,7 +55,7 @@ class InvalidInput(CrcenError, ValueError):
 
 
 class InvalidParameter(CrcenError, ValueError):
-    """A parameter or weighting that has no meaning."""
+    """An invalid parameter or weighting."""
 
 
 class TrainingFailed(CrcenError, RuntimeError):

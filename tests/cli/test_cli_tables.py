@@ -79,15 +79,15 @@ def test_places_that_are_not_there(refusal, folder, tmp_path):
     model, test = folder / "model.crcen", folder / "test.csv"
     for arguments, said in (
         (("fit", tmp_path, "--target", "y"), "no file in the folder"),
-        (("fit", tmp_path / "no.csv", "--target", "y"), "is not there"),
-        (("predict", tmp_path / "no.crcen", test, "--out", tmp_path / "a.csv"), "is not there"),
-        (("predict", test, test, "--out", tmp_path / "a.csv"), "is no model that crcen saved"),
+        (("fit", tmp_path / "no.csv", "--target", "y"), "does not exist"),
+        (("predict", tmp_path / "no.crcen", test, "--out", tmp_path / "a.csv"), "does not exist"),
+        (("predict", test, test, "--out", tmp_path / "a.csv"), "is not a model file of crcen"),
         (("predict", model, test, "--out", tmp_path / "no" / "a.csv"), "create it first"),
         (("predict", model, test, "--out", tmp_path / "a.ods"), ".csv, .tsv, .parquet or .xlsx"),
         (("predict", model, test, "--out", tmp_path / "a.xlsx", "--safe-csv"), "--safe-csv is for text tables"),
         (("predict", model, test, "--out", tmp_path / "a.csv", "--append"), "--append is for tables of databases"),
         (("evaluate", model, test, "--target", "baad"), "did you mean bad?"),
-        (("info", test), "is no model that crcen saved"),
+        (("info", test), "is not a model file of crcen"),
     ):
         assert said in refusal(*arguments)
     assert os.listdir(tmp_path) == []
@@ -301,12 +301,12 @@ def test_fit_then_predict(answer, printed, places):
         (("--weighting", "fien=1"), 2, "values of state, 3, fine, worn out: got 'fien'"),
         (("--weighting", "much"), 2, "--weighting must be balanced, none, or"),
         (("--weighting", "none", "--budget", 3), 2, "both state the price"),
-        (("--costs", "nothing.csv"), 1, "nothing.csv is not there"),
+        (("--costs", "nothing.csv"), 1, "nothing.csv does not exist"),
         (("--learner", "xyz"), 2, "--learner must be one of committee"),
         (("--review", "2,30"), 2, "fit has no --review: it is an option of predict, evaluate, report."),
         (("--min-recall", 1), 2, "fit has no --min-recall: it is an option of evaluate."),
         (("--quik",), 2, "No such option: --quik"),
-        (("--drop", "nothing"), 2, "--drop names columns that are not there"),
+        (("--drop", "nothing"), 2, "--drop names columns that do not exist"),
         (("--target", "nothing"), 2, "the target must be a column of"),
         (("--target", "b"), 1, "must have at most 50 different values: got 300 ("),
     ],
@@ -336,7 +336,7 @@ def test_a_report_at_other_costs(answer, printed, refusal, places, model_file):
 def test_reasons_for_a_class(printed, places, model_file):
     predict = ("predict", model_file, places / "train.csv", "--out", places / "why.csv")
     text = printed(*predict, "--reasons", 2)
-    assert "Reasons of 300 rows, in log-odds of a class against the likeliest other one" in text
+    assert "Reasons of 300 rows, in log-odds of a class against the most probable other class" in text
     written = pd.read_csv(places / "why.csv", dtype={"decision": str})
     p = written[["probability_3", "probability_fine", "probability_worn out"]].to_numpy()
     names = np.array(["3", "fine", "worn out"])

@@ -243,7 +243,7 @@ def test_weights_are_cut_if_few_rows_would_carry_all(fit):
     selection = found["selection"]
     assert selection["largest_weight"] < 1e4
     assert selection["effective_rows"] == pytest.approx(0.5 * selection["n_labelled"], rel=1e-6)
-    assert "weights of 1 / e were cut at" in found["notes"][0]
+    assert "weights of 1 / e were limited to" in found["notes"][0]
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

@@ -191,7 +191,7 @@ def test_options_that_do_not_apply_are_rejected(run, home):
     wrong += [("predict", ("--append",), "--append")]
     wrong += [("predict", words, "go with --audit") for words in (("--audit-rule", "uniform"), ("--seed", 3))]
     wrong += [("monitor", ("--delay", 2, "--cohort", "day", "--when", "May"), "--when must be left out with --cohort")]
-    wrong += [("report", ("--weighting", "none"), "its page has a price to move")] * is_binary
+    wrong += [("report", ("--weighting", "none"), "its page has a price slider")] * is_binary
     wrong += [
         ("plan", ("--level", 0.01, "--recall-bound", 0.5), "--level must go with --drift"),
         ("plan", ("--audit-rule", "uniform"), "--audit-rule must go with --recall-bound"),
@@ -382,7 +382,7 @@ def test_from_a_declaration_to_a_verified_certificate(answer, printed, refusal, 
     assert answer("verify", certificate, codes=[1])["valid"] is False
     assert "--again" in refusal(*how)
     code, out, _ = crcen_command(*how, "--again")
-    assert (code, "repeated" in out, "not kept" in out) == (3, True, True)
+    assert (code, "repeated" in out, "does not hold" in out) == (3, True, True)
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,7 @@ def test_what_cannot_be_compared_is_refused_and_nothing_is_written(tmp_path):
     refused("another price", scored(200, 7), weighting=Budget(5))
     refused("another old model", scored(200, 7), probability_old="old_ok")
     state.write_text(state.read_text().replace('"rows": ', '"rows": 1'))
-    refused("is a damaged state of a comparison, since its digest does not match")
+    refused("is a damaged state of a comparison: its digest does not match")
     state.write_text("{}")
     refused("is not the state of a comparison")
 

@@ -112,7 +112,7 @@ def test_certify_refuses_other_models_rows_and_training_rows(declared, files, mo
 
     refused(rows.iloc[:-1], r"899 rows, declared were 900")
     refused(rows.assign(amount=rows.amount + 1e-9), "values of amount differ")
-    refused(rows.assign(country=rows.country.sample(frac=1.0, random_state=0).to_numpy()), "combined to other rows")
+    refused(rows.assign(country=rows.country.sample(frac=1.0, random_state=0).to_numpy()), "combined into other rows")
     refused(rows.assign(bad=rows.bad.where(rows.index > 3)), "needs the label of every row")
     assert sorted(path.name for path in declared.parent.iterdir()) == before
     crcen.declare(model_file, ["recall >= 0.3"], out=tmp_path / "any.toml")

@@ -136,7 +136,7 @@ def test_rows_unlike_training_are_said_to_be_so(model_file, mixed_table):
     frame = mixed_table(400, seed=7)
     found = evaluate_table(model_file, frame.assign(amount=frame["amount"] + 50), n_resamples=0)
     assert [one["kind"] for one in found.to_dict()["unlike"] if one["column"] == "amount"] == ["range"]
-    assert "Unlike training" in str(found)
+    assert "Differences from training" in str(found)
     frame = frame[["amount", "bad"]].dropna()  # a network on plain numbers cannot know
     model = crcen.CRCENClassifier(hidden=(), max_epochs=3).fit(frame[["amount"]], frame["bad"])
     found = evaluate_table(model, frame, target="bad", n_resamples=0)
@@ -263,7 +263,7 @@ def test_the_report_has_the_checks_of_the_evaluation(three, tmp_path):
     two = crcen.fit_table(three_rows(300, 9), target="state", positive="brøken", estimator=three.estimator).model
     for own, sentence in (
         ({"costs": CostMatrix([[0, 1], [1, 0]])}, "must be left out: this model finds brøken"),
-        ({"weighting": "none"}, "its page has a price to move"),
+        ({"weighting": "none"}, "its page has a price slider"),
         ({"others": [three]}, "must have the same classes: model 2 has brøken, fine, worn out without a positive one"),
     ):
         with pytest.raises(crcen.CrcenError, match=sentence):

@@ -141,10 +141,10 @@ def test_one_in_five_thousand():
         (lambda f: f.head(3).assign(bad=["yes", "no", "no"]), {}, "at least 2 rows of each value"),
         (lambda f: f.assign(bad="no"), {}, "must have two different values: got one, no"),
         (lambda f: f.assign(bad=np.arange(len(f)) % 60), {}, "at most 50 different values: got 60 (0, 1, 2, 3"),
-        (lambda f: f.assign(bad=f["bad"].mask(f.index % 7 == 0, "YES")), {}, "has YES, yes, which differ in capital"),
+        (lambda f: f.assign(bad=f["bad"].mask(f.index % 7 == 0, "YES")), {}, "has YES, yes, which differ only"),
         (lambda f: f.assign(bad=None), {}, "no row with a value of bad"),
         (lambda f: f.set_axis([*f.columns[:-2], "id", "bad"], axis=1), {}, "duplicate column name in the data frame"),
-        (lambda f: f.to_numpy(), {}, "must be a data frame or the place of a table"),
+        (lambda f: f.to_numpy(), {}, "must be a data frame or the location of a table"),
         (lambda f: f[["bad"]], {}, "the table has no column to learn from beside the target"),
         (lambda f: f.rename(columns={"bad": 1}), {"target": 1}, "got 1; did you mean '1'?"),
         (lambda f: f.assign(w=-1.5), {"weight": "w"}, "w holds -1.5 in 60 rows"),
@@ -223,7 +223,7 @@ class TestPlainWords:
         frame["amount"] = np.where(frame["bad"] == "yes", 5.0, -5.0) + np.random.default_rng(0).normal(size=400) / 9
         longer = small_search.__class__(**{**small_search.get_params(deep=False), "max_epochs": 30})
         fit = fit_table(frame, target="bad", estimator=longer)
-        assert any("separated almost without an error" in note for note in fit.notes)
+        assert any("separated almost perfectly" in note for note in fit.notes)
         assert not any("of no use" in note for note in fit.notes)
         assert not any("separated" in note for note in fitted.notes)
 
@@ -287,7 +287,7 @@ class TestSeveralClasses:
         )
         files = {"out": tmp_path / "model.crcen", "report": tmp_path / "report.html"}
         fit = fit_table(states(), target="state", costs=tmp_path / "costs.csv", estimator=SEARCH, **files)
-        assert "All figures are out of fold" in fit.report.read_text(encoding="utf-8")
+        assert "All metrics are out of fold" in fit.report.read_text(encoding="utf-8")
         costs = crcen.load(fit.path).costs_
         np.testing.assert_array_equal(costs.costs[0], [0, 40, 9, 0.2])
         assert costs.actions == ("look",)
@@ -329,7 +329,7 @@ class TestSeveralClasses:
             ({"weighting": {"fine": 1, "worn out": 2}}, "every value of state needs a weight: brøken has none"),
             ({"weighting": {"fine": 1, "worn": 2}}, "weights must be for values of state"),
             ({"weighting": {"fine": 0, "worn out": 2, "brøken": 3}}, "the weight of fine must be a number above 0"),
-            ({"weighting": Budget(20), "costs": CostMatrix(1 - np.eye(3))}, "costs= and Budget(20.0) both say"),
+            ({"weighting": Budget(20), "costs": CostMatrix(1 - np.eye(3))}, "costs= and Budget(20.0) both state"),
             ({"costs": CostMatrix(np.ones((3, 3)))}, "costs must differ between decisions"),
         ],
     )
@@ -338,7 +338,7 @@ class TestSeveralClasses:
             fit_table(states(), target="state", estimator=SEARCH, **change)
         assert sentence in str(error.value)
 
-    @pytest.mark.filterwarnings("ignore:too few rows to be trained on")
+    @pytest.mark.filterwarnings("ignore:too few rows for training")
     def test_a_class_of_one_row_is_learnt_and_pointed_out(self):
         frame = states().assign(state=lambda one: one["state"].mask(one.index == 100, "lost"))
         fit = fit_table(frame, target="state", estimator=SEARCH)
@@ -475,7 +475,7 @@ def test_labels_as_files_spell_them(tmp_path, labels, counts):
     for source in (frame, tmp_path / "a.csv"):
         look = inspect_table(source, target="y")
         assert look.counts == counts
-        assert any("y has 01 and 1, taken as one value" in one for one in look.notes) == ("01" in labels)
+        assert any("y has 01 and 1, treated as one value" in one for one in look.notes) == ("01" in labels)
 
 
 def test_a_class_called_none_is_not_lost_without_a_word(tmp_path):

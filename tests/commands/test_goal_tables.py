@@ -134,7 +134,7 @@ def test_a_fit_writes_the_report_of_rows_held_out(mixed_table, small_search, tmp
     y = mixed_table(500)["bad"].to_numpy()
     curve = crcen.ExpenseCurve.from_cv(found.model.estimator_, y, [Budget(5), Budget(6)])
     finds = f"It finds {curve.counts.tp[0]:,.0f} of "
-    for part in (finds, "CRC008", "judged by models that did not see it"):
+    for part in (finds, "CRC008", "scored by models that did not see it"):
         assert part in page
 
 
@@ -239,7 +239,7 @@ def test_a_watch_holds_labels_back_until_their_cohort_is_complete(model, tmp_pat
     assert (watch.n_held, watch.reading.n_rows) == (0, len(rows))
     assert not watch.alarms  # the columns of rows that came first are another matter
     for change, sentence in (
-        ({"delay": 3}, "delay must not change in a watch that was started with 4: got 3"),
+        ({"delay": 3}, "delay must not change in a monitor that was started with 4: got 3"),
         ({"cohort": None}, "cohort must name the column of days or weeks"),
         ({"cohort": "state"}, "cohort must be another column than the target"),
     ):
@@ -346,7 +346,7 @@ def test_what_is_wrong_is_said_with_its_cell(tmp_path, change, sentence):
 
 
 def test_files_that_are_no_matrix(tmp_path):
-    with pytest.raises(DataUnavailable, match="is not there"):
+    with pytest.raises(DataUnavailable, match="does not exist"):
         costs_from(tmp_path / "none.csv", CLASSES)
     for name in ("a.xlsx", "a.csv"):
         (tmp_path / name).write_text("fine\n")

@@ -132,20 +132,61 @@ def test_a_large_table_is_described_by_a_sample_with_missing_cells_of_all_rows(m
         assert any("a random sample of 500 rows" in note for note in found["notes"])
 
 
-@pytest.mark.parametrize(("n_columns", "is_named"), [(8, True), (1, False)])
-def test_copies_are_told_from_rows_that_are_equal_by_chance(tmp_path, crcen_command, n_columns, is_named):
-    # No column has many values, but eight together tell rows apart.
-    rows = pd.DataFrame(np.random.default_rng(0).integers(0, 100, (600, n_columns))).add_prefix("x")
-    rows = pd.concat([rows.assign(y=np.arange(600) % 4 == 0)] * 2).sample(frac=1.0, random_state=0)
+def crossing(done):
+    """Test rows that are also training rows."""
+    train, test = (pd.read_csv(place, dtype=str) for place in (done.train, done.test))
+    return len(test.merge(train.drop_duplicates()))
+
+
+# Eight columns together tell rows apart; flags do not, but a table that is written twice has each row an even number of
+# times. Independent rows of a few values are equal by chance.
+@pytest.mark.parametrize(("n_columns", "n_values", "n_times"), [(8, 100, 2), (9, 2, 2), (9, 2, 1), (1, 100, 1)])
+def test_copies_are_told_from_rows_that_are_equal_by_chance(tmp_path, crcen_command, n_columns, n_values, n_times):
+    def draw(rng):
+        cells = rng.integers(0, n_values, (600, n_columns))
+        return pd.DataFrame(cells).add_prefix("x").assign(y=rng.random(600) < 0.25)
+
+    is_named, rows = n_times > 1, draw(np.random.default_rng(0))
+    n_copies = n_times * 600 - len(rows.drop_duplicates())
+    rows = pd.concat([rows] * n_times).sample(frac=1.0, random_state=0)
     rows.to_csv(tmp_path / "a.csv", index=False)
     for command in ("look", "split"):
         _, out, _ = crcen_command(command, tmp_path / "a.csv", "--target", "y")
-        assert ("600 of 1,200 rows are copies of other rows" in out) == is_named
-        assert ("rows equal others, as columns have few values" in out) != is_named
+        said = f"{n_copies:,} of {len(rows):,} rows are copies of other rows (each row occurs 2 times or a multiple"
+        assert (said in out) == is_named
+        assert ("rows equal others because columns have few values" in out) != is_named
+    assert ("copies of a row in the same file" in out) == is_named
     model = tmp_path / "m.crcen"
     _, out, _ = crcen_command("fit", tmp_path / "a_train.csv", "--target", "y", "--quick", "--out", model)
     assert ("copies of a row were held out together" in out) == is_named
-    assert crcen_command("evaluate", model, tmp_path / "a_test.csv", "--fail-on", "CRC008")[0] == 3 * is_named
+    assert crcen_command("evaluate", model, tmp_path / "a_test.csv", "--fail-on", "CRC008")[0] == 0
+    if is_named:
+        assert crcen_command("evaluate", model, tmp_path / "a_train.csv", "--fail-on", "CRC008")[0] == 3
+        draw(np.random.default_rng(1)).to_csv(tmp_path / "b.csv", index=False)  # equal to training rows by chance only
+        assert crcen_command("evaluate", model, tmp_path / "b.csv", "--fail-on", "CRC008")[0] == 0
+
+
+@pytest.mark.parametrize("n_positive", [400, 30])  # drawn at random, and in the same share of each label
+def test_copies_stay_in_one_file(tmp_path, monkeypatch, n_positive):
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame(rng.normal(size=(1000, 2)), columns=["a", "b"]).assign(y=np.arange(1000) < n_positive)
+    rows = pd.concat([rows, rows[:100], rows[:100]])
+    rows.to_csv(tmp_path / "a.csv", index=False)
+    done = split_table(tmp_path / "a.csv", target="y", test=0.3)
+    assert (crossing(done), done.duplicates.n_crossing, done.n_rows[1]) == (0, 0, pytest.approx(360, abs=3))
+    assert done.is_stratified == (n_positive == 30)
+    assert done.counts["True"][1] == pytest.approx(0.3 * rows["y"].sum(), abs=2 if n_positive == 30 else 60)
+    # One different row of a label cannot be in both files without its copies.
+    one = pd.concat([rows[~rows["y"]], rows[:1], rows[:1], rows[:1]])
+    one.to_csv(tmp_path / "c.csv", index=False)
+    done = split_table(tmp_path / "c.csv", target="y")
+    assert done.counts["True"] == (2, 1)
+    assert "test rows are also training rows" in str(done)
+    # A large file has its copies behind the first chunk.
+    monkeypatch.setattr(splitting, "_CHUNK_ROWS", 100)
+    pd.concat([rows[:1000]] * 2).to_csv(tmp_path / "b.csv", index=False)
+    done = split_table(tmp_path / "b.csv", target="y")
+    assert (crossing(done), "copies of a row in the same file" in done.how) == (0, True)
 
 
 def test_far_dates_and_words_that_may_be_missing():

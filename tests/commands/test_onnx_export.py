@@ -136,7 +136,7 @@ def test_a_graph_that_answers_otherwise_is_not_written(tmp_path, table, monkeypa
 
     build = onnx_export.build_graph
     monkeypatch.setattr(onnx_export, "build_graph", other)
-    with pytest.raises(CrcenError, match="does not answer as the model does"):
+    with pytest.raises(CrcenError, match="does not reproduce the model"):
         export_onnx(model, tmp_path / "m.onnx")
     assert os.listdir(tmp_path) == []
 

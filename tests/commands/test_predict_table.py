@@ -59,8 +59,8 @@ def test_what_is_odd_is_counted_over_chunks(fitted, new):
     odd["amount"] = odd["amount"].astype(object)
     odd.loc[odd.index % 10 == 0, "amount"] = "oops"
     notes = predict_table(fitted.model, odd, chunk_rows=30).notes
-    assert any('training did not have were ignored: country 100 rows (such as "XX")' in note for note in notes)
-    assert any('taken as missing: amount 25 rows (such as "oops")' in note for note in notes)
+    assert any('did not occur in training were ignored: country 100 rows (such as "XX")' in note for note in notes)
+    assert any('treated as missing: amount 25 rows (such as "oops")' in note for note in notes)
     assert any("ignored: 2 (more, other)" in note for note in notes)
     assert predict_table(fitted.model, new).notes == ()
 
@@ -266,7 +266,7 @@ def test_all_columns_and_the_riskiest_first(fitted, new, tmp_path):
         ({"cost_column": "amout"}, "did you mean amount"),
         ({"cost_column": "bad"}, "cost_column must be another column than the target"),
         ({"review": 3}, "two prices"),
-        ({"held_out": "x.csv", "prevalence": 0.1}, "do not go together"),
+        ({"held_out": "x.csv", "prevalence": 0.1}, "cannot be combined"),
         ({"held_out": "x.csv"}, "held_out must go with a recall"),
         ({"data": pd.DataFrame({"amount": []})}, "has no rows"),
         ({"data": pd.DataFrame({"country": ["NL"], "is_new": 1})}, "lacks 2 of the 4 columns that .*: amount, when"),

@@ -48,7 +48,7 @@ def test_rows_like_those_of_training_are_quiet(model, tmp_path):
     assert watch.reading.n_rows == 2000
     assert "Quiet" in str(watch)
     subjects = [line.split()[0] for line in str(watch).splitlines()[1:] if line[0] != " "]
-    assert subjects == ["Rows", "Decisions", "Columns", "Expected", "Labels", "Watch", "State"]
+    assert subjects == ["Rows", "Decisions", "Columns", "Expected", "Labels", "Error", "State"]
     assert "balance" not in state.read_text()  # nothing of the rows
 
 
@@ -68,9 +68,9 @@ def test_planted_faults_are_found_without_labels(model, tmp_path, fault):
     watch = monitor_table(model, FAULTS[fault](rows(600, 51, labelled=False)), state=state)
     assert fault in {one.kind for one in watch.unlike}
     assert (watch.is_alarm, watch.n_labelled) == (True, 0)
-    for part in ("unlike training", "none has come yet"):
+    for part in ("differences from training", "none yet"):
         assert part in str(watch)
-    assert str(watch).startswith("ALARM: rows unlike training\n")
+    assert str(watch).startswith("ALARM: differences from training\n")
     assert not monitor_table(model, rows(600, 52, labelled=False), state=state).is_alarm  # it was about those rows
 
 
@@ -148,7 +148,7 @@ def test_another_models_state_is_refused(model, tmp_path):
     before = state.read_text()
     frame, y = table(600, 9)
     other = TableClassifier(estimator=crcen.CRCENClassifier(Budget(4), **QUICK), random_state=0).fit(frame, y)
-    with pytest.raises(InvalidInput, match="the watch of another model"):
+    with pytest.raises(InvalidInput, match="the monitor state of another model"):
         monitor_table(other, rows(200, 4), state=state)
     for rate in (0, 1.5, True, "a"):
         with pytest.raises(crcen.InvalidParameter, match="false_alarm_rate must lie between 0 and 1"):
@@ -232,12 +232,12 @@ def test_three_classes_without_labels_and_columns_that_moved(three):
     frame = three_rows(800, 20).drop(columns="state")
     watch = monitor_table(three, frame)
     assert (watch.n_labelled, watch.is_alarm) == (0, False)
-    assert "none has come yet" in str(watch)
+    assert "none yet" in str(watch)
     expected = (three.predict_proba(frame) @ (three.weighting_.weights[:, None] * (1 - np.eye(3)))).min(axis=1).mean()
     assert watch.expected.figures[None]["cost_per_1000"].value == pytest.approx(1000 * expected)
     moved = monitor_table(three, frame.assign(a=frame["a"] + 3))
     assert moved.is_alarm
-    assert "unlike training" in str(moved)
+    assert "differences from training" in str(moved)
 
 
 def test_no_decision_is_left_out_in_silence(three):

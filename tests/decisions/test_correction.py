@@ -226,17 +226,17 @@ def test_a_sampler_given_here_is_one_in_a_pipeline_also_with_a_cache(few, tmp_pa
 @pytest.mark.parametrize(
     ("estimator", "reason"),
     [
-        (with_sampler(over.SMOTE(random_state=0), LogisticRegression()), "SMOTE makes or picks rows"),
-        (with_sampler(over.ADASYN(random_state=0), LogisticRegression()), "ADASYN makes or picks rows"),
+        (with_sampler(over.SMOTE(random_state=0), LogisticRegression()), "SMOTE creates or selects rows"),
+        (with_sampler(over.ADASYN(random_state=0), LogisticRegression()), "ADASYN creates or selects rows"),
         (with_sampler(over.RandomOverSampler(shrinkage=1.0), LogisticRegression()), "with shrinkage"),
-        (with_sampler(under.TomekLinks(), LogisticRegression()), "TomekLinks makes or picks rows"),
+        (with_sampler(under.TomekLinks(), LogisticRegression()), "TomekLinks creates or selects rows"),
         (imblearn_ensemble.EasyEnsembleClassifier(2, ensemble.AdaBoostClassifier(n_estimators=3)), "boosted votes"),
         (imblearn_ensemble.RUSBoostClassifier(n_estimators=3, random_state=0), "boosted votes"),
-        (imblearn_ensemble.BalancedBaggingClassifier(n_estimators=2, sampler=over.SMOTE()), "SMOTE makes or picks"),
+        (imblearn_ensemble.BalancedBaggingClassifier(n_estimators=2, sampler=over.SMOTE()), "SMOTE creates or selects"),
         (make_method("adac1", n_estimators=3, random_state=0), "AdaCClassifier boosts with costs"),
-        (make_method("balance_cascade", n_estimators=2, random_state=0), "picks rows by their score"),
-        (make_method("gsvm_ru", max_granules=1, random_state=0), "picks rows by where they lie"),
-        (make_method("eusboost", n_estimators=2, evaluations=5, random_state=0), "picks rows by where they lie"),
+        (make_method("balance_cascade", n_estimators=2, random_state=0), "selects rows by their score"),
+        (make_method("gsvm_ru", max_granules=1, random_state=0), "selects rows by their position"),
+        (make_method("eusboost", n_estimators=2, evaluations=5, random_state=0), "selects rows by their position"),
         (ensemble.RandomForestClassifier(3, class_weight="balanced"), "class weights move the odds in a leaf"),
     ],
     ids=lambda v: v if isinstance(v, str) else "",
@@ -368,7 +368,7 @@ class Homemade(ClassifierMixin, BaseEstimator):
 @pytest.mark.parametrize(
     ("model", "error"),
     [
-        (PosteriorCorrection(Homemade()), "a library that is not known here; give weighting="),
+        (PosteriorCorrection(Homemade()), "an unknown library; pass weighting="),
         (PosteriorCorrection(GaussianNB(priors=[0.5, 0.5])), "what priors does .* is not certain"),
         (
             PosteriorCorrection(ensemble.BaggingClassifier(LogisticRegression(class_weight="balanced"), 2)),
@@ -385,11 +385,11 @@ class Homemade(ClassifierMixin, BaseEstimator):
         (PosteriorCorrection(pos_label=2), "pos_label must be one of the classes 0, 1"),
         (
             PosteriorCorrection(GridSearchCV(UNDER_SAMPLED, {"logisticregression__C": [1.0]}, cv=2)),
-            "what RandomUnderSampler did inside GridSearchCV cannot be read off; give sampling=",
+            "what RandomUnderSampler did inside GridSearchCV cannot be determined; pass sampling=",
         ),
         (
             PosteriorCorrection(balanced_forest(sampling_strategy=lambda y: {0: 60, 1: 60})),
-            "cannot be read off sampling_s",
+            "cannot be determined from sampling_s",
         ),
         (PosteriorCorrection(balanced_forest(sampling_strategy="not majority")), "sampling_strategy='not majority'"),
     ],

@@ -165,7 +165,7 @@ def test_searches_take_it_and_a_network_is_scored_at_its_price_not_its_own(rare_
 def test_what_is_no_price_is_refused_at_once(rare_rows):
     X, y = rare_rows(100)
     for price, sentence in (
-        (crcen.Capacity(5), "no price by itself"),
+        (crcen.Capacity(5), "not a price by itself"),
         (CostMatrix.binary(fn=np.ones(3)), "one price"),
         (Budget(3), "LinearSVC has none"),
     ):

@@ -35,7 +35,7 @@ def test_readings_are_those_of_all_rows_so_far_and_the_reference_error_is_that_o
     ]
     assert last.drift_by_class[0] == pytest.approx(math.log(sides[0] / sides[1]), rel=1e-9)
     assert abs(last.z_reference_by_class[0]) < 4
-    assert "4,000 reference rows, which know the model to ± " in str(monitor)
+    assert "4,000 reference rows, model uncertainty ± " in str(monitor)
     # A model that fits one rate to 2,000 rows is off by sqrt(1/(n p(1−p))) in log-odds.
     rates = np.random.default_rng(0).binomial(2000, 0.2, 4000) / 2000
     monitor = KeyEquationMonitor(y_reference=np.arange(2000) < 400, q_reference=np.full(2000, 0.2))

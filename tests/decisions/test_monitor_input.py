@@ -39,7 +39,7 @@ FOUR = {"q": np.full((2, 4), 1 / 4), "y": [0, 1]}
         (2, TWO | {"segment": ["a", None]}, "None or NaN"),
         (2, TWO | {"segment": [1.0, np.nan]}, "None or NaN"),
         (2, TWO | {"when": 5}, "text"),
-        (2, TWO | {"cohort": 8}, "make it with delay="),
+        (2, TWO | {"cohort": 8}, "create it with delay="),
         (2, TWO | {"audit_probability": [1.0, 1.0], "segment": ["a"]}, "one name for each"),
         (2, TWO | {"audit_probability": [0.5, 0.5], "y": [0, None], "segment": ["a"] * 3}, "one name for each"),
         *((2, TWO | {"audit_probability": [1.0, wrong]}, "in row 2") for wrong in (0.0, 1.5, -0.1, np.nan)),
@@ -270,7 +270,7 @@ def test_cohorts_that_cannot_be_are_refused(more, sentence):
     with pytest.raises(InvalidInput, match=sentence):
         monitor.update(q=[0.1], y=[0], **more)
     assert monitor.n_held == 1
-    with pytest.raises(InvalidInput, match="make it with delay="):
+    with pytest.raises(InvalidInput, match="create it with delay="):
         KeyEquationMonitor().release(8)
 
 

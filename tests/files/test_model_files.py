@@ -220,7 +220,7 @@ def test_a_changed_or_truncated_file_is_refused(saved):
     for at in [0, 15, 22, 60, 90, 200, len(content) // 2, len(content) - 1]:
         for changed in (content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :], content[:at]):
             saved.write_bytes(changed)
-            with pytest.raises((DataUnavailable, InvalidInput), match=r"altered|no model that crcen saved|has format"):
+            with pytest.raises((DataUnavailable, InvalidInput), match=r"altered|not a model file of crcen|has format"):
                 load(saved)
 
 
@@ -231,7 +231,11 @@ def test_another_format_and_other_files_are_refused(saved):
             with pytest.raises(DataUnavailable, match=f"has format {number}, this crcen reads format 9; {advice}"):
                 read(saved)
     saved.write_bytes(pickle.dumps({}))
-    for path, words in ((saved, "no model that crcen saved"), (saved.parent, "Is a directory"), ("b", "is not there")):
+    for path, words in (
+        (saved, "not a model file of crcen"),
+        (saved.parent, "Is a directory"),
+        ("b", "does not exist"),
+    ):
         with pytest.raises((InvalidInput, DataUnavailable), match=words):
             load(path)
 

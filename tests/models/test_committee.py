@@ -116,14 +116,16 @@ def test_the_seed_decides_and_threads_do_not(rows):
     assert np.array_equal(one.decision_function(rows[0]), same.decision_function(rows[0]))
 
 
-def test_networks_on_a_gpu_are_searched_beside_the_others_with_the_same_result(rows, monkeypatch):
-    alone = fitted(rows, members=["networks", "trees"]).decision_function(rows[0])
-    members = "crcen.models.members"
-    monkeypatch.setattr(f"{members}.networks.Networks.runs_on_gpu", lambda self, device: True)
-    assert (fitted(rows, members=["networks", "trees"]).decision_function(rows[0]) == alone).all()
-    monkeypatch.setattr(f"{members}.lightgbm_trees._data", None)  # networks must not wait for trees that fail
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_networks_are_searched_beside_the_others_with_the_same_result(n_classes, monkeypatch):
+    rows = interaction_rows(600, n_classes=n_classes)
+    members = ["networks", "trees", "forest"]
+    one, two = (fitted(rows, members=members, n_jobs=jobs) for jobs in (1, 2))
+    assert (one.decision_function(rows[0]) == two.decision_function(rows[0])).all()
+    assert (one.oof_proba_ == two.oof_proba_).all()
+    monkeypatch.setattr("crcen.models.members.lightgbm_trees._data", None)  # networks must not wait for failed trees
     with pytest.warns(UserWarning, match="trees failed and was left out"):
-        assert fitted(rows, members=["networks", "trees"]).leaderboard_[0].name == "networks"
+        assert fitted(rows, members=["networks", "trees"], n_jobs=2).leaderboard_[0].name == "networks"
 
 
 def test_another_classifier_may_sit_in_it_but_not_in_files_and_graphs(rows, tmp_path):
@@ -132,7 +134,7 @@ def test_another_classifier_may_sit_in_it_but_not_in_files_and_graphs(rows, tmp_
     assert committee.predict(rows[0]).shape == (900,)
     with pytest.raises(InvalidParameter, match="a committee with a LogisticRegression cannot be saved"):
         crcen.save(committee, tmp_path / "m.crcen")
-    with pytest.raises(InvalidInput, match="a committee with a LogisticRegression has no ONNX form"):
+    with pytest.raises(InvalidInput, match="a committee with a LogisticRegression cannot be exported to ONNX"):
         export_onnx(committee, tmp_path / "m.onnx")
     assert list(tmp_path.iterdir()) == []
 
@@ -143,7 +145,7 @@ def test_another_classifier_may_sit_in_it_but_not_in_files_and_graphs(rows, tmp_
         ({"members": ()}, "one or more"),
         ({"members": ("woods",)}, "must be of networks, trees, random_trees, catboost, forest or"),
         ({"effort": "huge"}, "effort of CommitteeClassifier must be"),
-        ({"members": ("trees", "trees")}, "each of another name"),
+        ({"members": ("trees", "trees")}, "with different names"),
         ({"members": (3,)}, "predict_proba"),
         ({"time_limit": 0}, "time_limit"),
         ({"time_limit": "a minute"}, "time_limit"),
@@ -469,7 +471,7 @@ def test_the_command_takes_a_learner_a_time_and_an_effort_and_quick_is_one_netwo
 def test_what_means_nothing_and_onnx_of_other_members_are_refused_before_the_fit(file, tmp_path, monkeypatch):
     monkeypatch.setattr(CommitteeClassifier, "fit", lambda *rows, **how: pytest.fail("it was fitted"))
     mixed = CommitteeClassifier(members=("trees", LogisticRegression()))
-    with pytest.raises(InvalidInput, match="a committee with a LogisticRegression has no ONNX form"):
+    with pytest.raises(InvalidInput, match="a committee with a LogisticRegression cannot be exported to ONNX"):
         crcen.fit_table(file, target="bad", estimator=mixed, onnx=tmp_path / "m.onnx")
     for learner, words in (
         ({"learner": "woods"}, "learner must be one of committee, networks, trees, .*, forest: got 'woods'"),

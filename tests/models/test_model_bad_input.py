@@ -43,7 +43,7 @@ def labels(make, words):
     return lambda X, y: (X, make(y)), words
 
 
-def weights(make, words="sample_weight must hold one finite number a row"):
+def weights(make, words="sample_weight must hold one finite number per row"):
     return lambda X, y: (X, y, make(y)), words
 
 

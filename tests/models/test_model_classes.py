@@ -66,7 +66,7 @@ def test_solved_out_of_fold_after_the_temperature_and_gone_on_from():
     assert model.probability_map_[0] != 1.0
     np.testing.assert_allclose(model.key_equation_.weighting.weights, W)
     np.testing.assert_allclose(model.ensemble_.training_weighting.weights, 1.0)
-    # partial_fit goes on from there.
+    # partial_fit continues from there.
     before = model.predict_proba(X)
     assert 0.0 < np.abs(model.partial_fit(X[:1], Y[:1]).predict_proba(X) - before).max() < 0.2
 

@@ -238,7 +238,7 @@ def test_a_committee_and_a_table_meet_a_goal_and_are_saved(rare_rows, tmp_path):
         (search([crcen.Budget(3), crcen.RecallAtLeast(0.5)]).fit, "give a goal by itself"),
         (crcen.TableClassifier(crcen.RecallAtLeast(0.9), estimator=LogisticRegression()).fit, "none: fit at a price"),
         (search(crcen.Capacity(5, per="day")).fit, "needs the number of rows a day"),
-        (crcen.CRCENClassifier(crcen.RecallAtLeast(0.9), hidden=()).partial_fit, "no price by itself"),
+        (crcen.CRCENClassifier(crcen.RecallAtLeast(0.9), hidden=()).partial_fit, "not a price by itself"),
     ],
 )
 def test_a_goal_is_refused_where_nothing_is_held_out(rare_rows, fit, words):

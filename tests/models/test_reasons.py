@@ -154,7 +154,7 @@ def test_reasons_in_words():
     assert pickle.loads(pickle.dumps(found)).base == found.base
     for refused, words in (
         (lambda: found.sentences(0), "at least 1"),
-        (lambda: model.reasons(frame), "give some as background="),
+        (lambda: model.reasons(frame), "pass background="),
         (lambda: model.reasons(frame, background=frame, random_state=None), "random_state must be a whole number"),
     ):
         with pytest.raises(InvalidParameter, match=words):
@@ -251,7 +251,7 @@ def test_classes_that_are_not_of_the_model_are_refused():
     model = of_classes()
     with pytest.raises(InvalidParameter, match="classes must be of this model, broken, fine, worn: got 'wron'"):
         model.reasons(Z[:3], background=Z, classes="wron")
-    with pytest.raises(InvalidParameter, match="one label a row: got 2 for 3"):
+    with pytest.raises(InvalidParameter, match="one label per row: got 2 for 3"):
         model.reasons(Z[:3], background=Z, classes=["fine", "worn"])
     two = CRCENClassifier(5.0 / 6, **grouped(hidden=(), max_epochs=2)).fit(Z, KINDS == "fine")
     with pytest.raises(InvalidParameter, match="classes must be left out"):

@@ -393,7 +393,7 @@ def test_boosting_ends_with_a_perfect_tree_and_rejects_uninformative_rows():
     model = AdaCClassifier("adac2", random_state=0).fit(y[:, None].astype(float), y)
     assert len(model.estimators_) == 1
     assert (model.predict(y[:, None].astype(float)) == y).all()
-    with pytest.raises(crcen.InvalidInput, match="its first tree is worth nothing at a cost ratio of 1"):
+    with pytest.raises(crcen.InvalidInput, match="its first tree is useless at a cost ratio of 1"):
         AdaCClassifier("adac1", crcen.CostRatio(1)).fit(np.zeros((20, 1)), np.arange(20) % 2)
     with pytest.raises(crcen.InvalidInput, match="cannot boost a balanced draw of these rows"):
         BalanceCascadeClassifier().fit(np.zeros((20, 1)), np.arange(20) < 5)

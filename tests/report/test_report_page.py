@@ -167,7 +167,7 @@ def test_any_classifier_will_do(tmp_path, rare_rows, model):
     counts = crcen.confusion_counts(y, model.predict_proba(X)[:, 1] > 0.5, weights)
     assert page.data["explorer"]["square"]
     assert f"It finds {counts.tp:.1f} of {weights[y == 1].sum():.1f} by weight" in page.text
-    for words in ("has no price of its own", "keeps no key equation of its training", "no output under a weight"):
+    for words in ("model has no price", "stores no key equation of its training", "no weighted probabilities"):
         assert words in page.text
     assert page.data["reliability"][0]["groups"][0]["mean_q"] is None
 

@@ -168,7 +168,7 @@ def test_what_is_rare_in_all_rows_is_seen_though_no_sample_has_it(tmp_path):
     [
         (1, 1000, "$ {:,}", "row 138: 'see below'"),
         (2, 1000, "$ {:,}", "row 38 of 2.csv: 'see below'"),
-        (1, 20, "{}", "cells of amount that are not of its kind were taken as missing: 1"),
+        (1, 20, "{}", "cells of amount that do not have its type are treated as missing: 1"),
     ],
 )
 def test_money_is_read_and_other_cells_are_missing_and_named(tmp_path, monkeypatch, n_files, sample_rows, form, note):
@@ -268,7 +268,7 @@ def test_encoded_rows_are_cut_into_groups_and_files_and_come_back(rows, tmp_path
     np.testing.assert_array_equal(np.concatenate([chunk.labels for chunk in chunks]), rows["label"] == "fraud")
     assert len(source.names) == expected.shape[1]
     (tmp_path / "rows.csv").unlink()  # an error of the table is not one of the scratch folder
-    with pytest.raises(crcen.exceptions.DataUnavailable, match=r"^\S*rows.csv (is not there|was changed)"):
+    with pytest.raises(crcen.exceptions.DataUnavailable, match=r"^\S*rows.csv (does not exist|was changed)"):
         mixed_table.write_encoded(files, columns, "label", **how)
 
 
@@ -528,7 +528,7 @@ def test_a_network_is_left_out_if_a_trial_gets_no_weight_unless_its_settings_are
     monkeypatch.setattr(StackingRows, "has_use_for_network", lambda rows, blocks, most_rows, epochs: False)
     fit = crcen.fit_files(interaction_rows(), target="y", epochs=3)
     assert ([one["name"] for one in fit.to_dict()["leaderboard"]], fit.network) == (["trees", "committee"], None)
-    assert "there is no network, since a trial" in str(fit)
+    assert "the model has no network: a trial" in str(fit)
     assert fit.model.weighting_.counts.sum() == 4000 - fit.n_held_out
     assert crcen.fit_files(interaction_rows(), target="y", epochs=1, hidden=(2,)).network.n_iter_ == 1
 
@@ -552,7 +552,7 @@ def test_a_small_table_says_why_it_has_no_committee_or_evidence(tmp_path):
     interaction_rows(n=150).to_csv(tmp_path / "rows.csv", index=False)
     how = {"target": "y", "epochs": 1, "hidden": (2,)}
     fit = crcen.fit_files(tmp_path / "rows.csv", **how)
-    assert "a network alone" in " ".join(fit.notes)
+    assert "only a network" in " ".join(fit.notes)
     assert isinstance(fit.model.estimator_, crcen.CRCENClassifier)
     assert "No evidence from held-out rows" in str(crcen.fit_files(tmp_path / "rows.csv", hold_out=0, **how))
 

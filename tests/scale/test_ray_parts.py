@@ -89,7 +89,7 @@ def test_part_of_an_arrow_dataset_travels(folder, table):
     assert part.n_rows == len(rows_of(part.blocks(100))) == 250 + 150
     part.check_unchanged()
     (folder / "part-3.parquet").unlink()
-    with pytest.raises(DataUnavailable, match=r"part-3\.parquet is not there"):
+    with pytest.raises(DataUnavailable, match=r"part-3\.parquet does not exist"):
         part.check_unchanged()
 
 
@@ -134,7 +134,7 @@ def test_a_file_is_surveyed_or_its_refusal_handed_back(told, folder):
     (folder / "part-2.parquet").unlink()
     refused = survey_part(told.source.part([2]), 0.0, 0)
     assert isinstance(refused, DataUnavailable)
-    assert "part-2.parquet is not there" in str(refused)
+    assert "part-2.parquet does not exist" in str(refused)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_start_is_rejected_with_other_files_or_another_checkpoint(told, folder, 
     with pytest.raises(InvalidParameter, match="checkpoint in storage is of other data"):
         _agreed_start(told, 0, 1)
     (folder / "part-1.parquet").unlink()
-    with pytest.raises(DataUnavailable, match=r"part-1\.parquet is not there"):
+    with pytest.raises(DataUnavailable, match=r"part-1\.parquet does not exist"):
         _agreed_start(told, 0, 1)
 
 

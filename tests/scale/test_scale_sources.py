@@ -102,8 +102,8 @@ def test_truth_values_and_missing_numbers(tmp_path):
 def test_files_that_cannot_be_used_are_named(folder, tmp_path, write):
     filtered = ds.dataset(sorted(folder.glob("*.parquet"))).filter(ds.field("a") > 0)
     for source, target, error, words in (
-        (tmp_path / "nowhere", "y", DataUnavailable, "is not there"),
-        ([folder / "part-0.parquet", folder / "gone.parquet"], "y", DataUnavailable, r"gone\.parquet is not there"),
+        (tmp_path / "nowhere", "y", DataUnavailable, "does not exist"),
+        ([folder / "part-0.parquet", folder / "gone.parquet"], "y", DataUnavailable, r"gone\.parquet does not exist"),
         (folder, None, InvalidParameter, "target must name"),
         ([(np.zeros((2, 2)), [0, 1])], "y", InvalidParameter, "batches bring"),
         (filtered, "y", InvalidInput, "filtered"),  # rather than read whole
@@ -112,7 +112,7 @@ def test_files_that_cannot_be_used_are_named(folder, tmp_path, write):
             open_source(source, target)
     source = open_source(folder, "y")
     (folder / "part-2.parquet").rename(tmp_path / "away")
-    with pytest.raises(DataUnavailable, match=r"part-2\.parquet is not there; check the name"):
+    with pytest.raises(DataUnavailable, match=r"part-2\.parquet does not exist; check the name"):
         rows_of(source)
     write(folder / "part-2.parquet", np.zeros((9, 3)), np.zeros(9, dtype=int), np.ones(9))
     with pytest.raises(DataUnavailable, match=r"part-2\.parquet was changed"):

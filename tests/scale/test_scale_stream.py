@@ -194,7 +194,7 @@ def test_a_damaged_page_is_found_before_training_and_skipped_by_choice(folder, d
 def test_file_that_disappears_during_training_is_named_and_nothing_is_lost(folder, tmp_path):
     path, away = tmp_path / "fit.ckpt", tmp_path / "away"
     lost = at_checkpoint(1, lambda: (folder / "part-1.parquet").rename(away))
-    with lost, pytest.raises(DataUnavailable, match=r"part-1\.parquet is not there"):
+    with lost, pytest.raises(DataUnavailable, match=r"part-1\.parquet does not exist"):
         fit(folder, checkpoint=path, checkpoint_rows=700)
     assert path.exists()
     away.rename(folder / "part-1.parquet")

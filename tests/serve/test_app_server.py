@@ -117,7 +117,7 @@ def test_step_beyond_its_limit_is_ended(tmp_path):
     options = {"data": str(tmp_path / "cases.csv"), "target": "fraud"}
     job = Job("look", options, tmp_path / "job", pytest.fail, limit=0.01)
     assert until(lambda: job.status == "failed" and not (tmp_path / "job").exists())
-    assert "ended after 0.01 seconds" in job.to_dict()["error"]
+    assert "stopped after 0.01 seconds" in job.to_dict()["error"]
 
 
 def test_prices_of_several_classes(app):

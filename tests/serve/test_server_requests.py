@@ -296,7 +296,7 @@ MISTAKES = [
     ([{**ROW, "amount": "much"}] * 90, "amount must be a finite number in row 1: got 'much'"),
     ({**ROW, "amount": [1, 2]}, "amount must be one value: got [1, 2]"),
     ([ROW] * 70 + [{**ROW, "amount": {"a": 1}}], "amount must be one value in row 71: got {'a': 1}"),
-    ('{"amount": Infinity, "country": "NO"}', "Infinity is no number of JSON"),
+    ('{"amount": Infinity, "country": "NO"}', "Infinity is not a JSON number"),
     ('{"amount": 1e999, "country": "NO"}', "amount must be a finite number: got inf"),
     ('{"amount": 1' + "0" * 400 + "}", "below 1e300"),
     ('{"amount": 1' + "0" * 9000 + "}", "the body must be JSON"),
@@ -550,7 +550,7 @@ def test_labels_of_alarms_and_audits(models, tmp_path, audit, log_inputs):
     assert (answer["labels"], answer["not_drawn"]) == (len(chosen), len(left))
     monitor = answer["monitor"]
     assert (monitor["rows"], monitor["labelled"], monitor["is_alarm"]) == (600, len(chosen), False)
-    assert any("labels only where the model alarmed" in note for note in monitor["notes"]) == (not audit)
+    assert any("only alarms have labels" in note for note in monitor["notes"]) == (not audit)
 
 
 @both_models

@@ -168,7 +168,7 @@ def test_mistakes_are_one_sentence_and_nothing_is_written(place):
         (f"postgresql://me@127.0.0.1/x?password={PASSWORD}", "password=*** contains a password"),
         ("postgresql://me@127.0.0.1:1/x", "cannot be read"),
         ("sqlite://a.db", "must have three slashes"),
-        ("sqlite:///nowhere.db", "nowhere.db is not there"),
+        ("sqlite:///nowhere.db", "nowhere.db does not exist"),
     ],
 )
 def test_secrets_are_never_shown(url, sentence, monkeypatch, crcen_command):
@@ -219,7 +219,7 @@ def test_a_streamed_fit_and_scores_in_one_transaction(place, tmp_path, crcen_com
     assert found.columns.tolist() == ["id", "probability", "decision"]
     np.testing.assert_array_equal(found["probability"][::2], expected.predict_proba(rows)[:, 1])
     for out, expected_words in (
-        ((scores,), "is there already, and is not replaced: use --append, or another name"),
+        ((scores,), "exists and is not replaced: use --append, or another name"),
         ((f"{url}#other", "--append"), "leave --append out"),
     ):
         code, _, said = crcen_command("predict", model, url, *query, "--out", *out)

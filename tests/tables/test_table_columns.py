@@ -175,6 +175,11 @@ def test_accounts_in_parentheses_are_negative(amounts):
         (["1.5e3 kg", "2 kg", "3.25 kg"], 1500.0),
         (["1 year", "2 years", "10 Years"], 1.0),
         (["−5 %", "+3 %", "2%"], -5.0),
+        (["1.06k", "794", "3.2M"], 1060.0),
+        (["1,06k", "794", "3,2M"], 1060.0),
+        (["-$1.5M", "$794", "$12,000"], -1.5e6),
+        (["1.2bn", "450M", "2B"], 1.2e9),
+        (["5m", "6m", "7m"], 5.0),  # metres
     ],
 )
 def test_all_cells_decide_what_a_mark_means(cells, first):
@@ -186,7 +191,11 @@ def test_all_cells_decide_what_a_mark_means(cells, first):
     ("cells", "kind", "said"),
     [
         (["$5", "€6", "$7"], "category", "units differ ($, €)"),
-        (["5 kg", "6", "7 kg"], "category", "units differ (kg, no unit)"),
+        (["5 kg", "6", "7 kg"], "category", 'units differ (kg, no unit), such as "5 kg", "6"; write them in one unit'),
+        (["5 kg", "600 g", "7 kg"], "category", 'units differ (kg, g), such as "5 kg", "600 g"'),
+        (["3.2M", "794", "1.1M"], "category", "units differ (m, no unit)"),  # millions or metres
+        (["1.2k", "5 kg", "6 kg"], "category", "units differ (kg, k)"),
+        (["12a", "12b", "7c"], "category", ""),
         ([*"12345678", "3+"], "category", "89% of its cells are numbers: 20 are not (first row 9: '3+')"),
         (["A1", "A2", "B1"], "category", ""),
         (["12:30", "12:45", "1:00"], "category", ""),
@@ -196,6 +205,14 @@ def test_all_cells_decide_what_a_mark_means(cells, first):
 def test_what_is_no_number_stays_what_it_was(cells, kind, said):
     column = learnt(cells * 20)
     assert (column.kind, said in column.note, bool(said) == bool(column.note)) == (kind, True, True)
+
+
+def test_notes_say_what_suffixes_mean():
+    assert 'was read as numbers ("1.06k" is 1060)' in learnt(["1.06k", "794", "33"] * 20).note
+    assert "has 20 cells without %, read as % too" in learnt(["12%", "0.4", "33%"] * 20).note
+    assert "without" not in learnt(["12%", "4%", "33%"] * 20).note
+    money = learnt(["$5", "$60", "$700"] * 20)
+    assert np.isnan(money.read(ColumnCells(pd.Series(["$5k"]))))[0]  # not five dollars
 
 
 @pytest.mark.parametrize("mark", ["?", "-", "N/A", "n.a.", "null", "Unknown", "#DIV/0!", "inf", "not available"])

@@ -163,7 +163,7 @@ def test_a_row_of_another_width_is_found_wherever_it_stands(
 def test_types_truncation_and_double_names_of_parquet_files(tmp_path):
     for path, words in (
         (tmp_path, "no file in the folder"),
-        (tmp_path / "a.parquet", r"is not there; check the name\.$"),
+        (tmp_path / "a.parquet", r"does not exist; check the name\.$"),
     ):
         with pytest.raises(DataUnavailable, match=words):
             open_table(path)
@@ -318,7 +318,7 @@ def test_one_column_is_reported(tmp_path, crcen_command):
         ({"quote": "ab"}, "quote must be one character, or none"),
         ({"skip_rows": -1}, "skip_rows must be a whole number of at least 0"),
         ({"dates": "iso"}, "dates must be day-first or month-first: got 'iso'"),
-        ({"query": "select 1", "table": "t"}, "query and table both say what to read"),
+        ({"query": "select 1", "table": "t"}, "query and table both state what to read"),
     ],
 )
 def test_what_an_option_may_be(options, sentence):

@@ -64,7 +64,7 @@ def test_a_file_keeps_typical_rows_and_gives_the_same_reasons(model, tmp_path):
     texts = [i for i, name in enumerate(model.encoded_names_) if name.startswith("remark: component")]
     assert not np.isin(model.background_[:, texts], encoded[:, texts]).any()  # no text of a single row
     del back.background_
-    with pytest.raises(InvalidParameter, match="give some as background="):
+    with pytest.raises(InvalidParameter, match="pass background="):
         back.reasons(FRAME[:9])
     assert len(back.reasons(FRAME[:9], background=FRAME)) == 9
 

@@ -95,8 +95,8 @@ def test_recall_and_precision_are_met_as_the_probabilities_expect(goal):
         (lambda: by_day(["2024-01-01", "soon"]), "times must be dates"),
         (lambda: by_day(np.array(["2024-01-01", "NaT"], dtype="datetime64[D]")), "1 are missing"),
         (lambda: crcen.decide([0.1, 0.5], crcen.RecallAtLeast(0.9, confidence=0.95)), "only labelled rows can give"),
-        (lambda: crcen.resolve(crcen.Capacity(20), 10, 90), r"Capacity\(20\) is no price by itself: give"),
-        (lambda: crcen.resolve(crcen.Review(2, 30), 10, 90), "no price by itself: give it to decide"),
+        (lambda: crcen.resolve(crcen.Capacity(20), 10, 90), r"Capacity\(20\) is not a price by itself: give"),
+        (lambda: crcen.resolve(crcen.Review(2, 30), 10, 90), "not a price by itself: give it to decide"),
     ],
 )
 def test_what_means_nothing_is_refused(make, sentence):
@@ -149,7 +149,7 @@ def test_a_guarantee_needs_enough_positives_of_one_model_without_weights(rare_ro
     search = crcen.CRCENClassifierCV(hidden=(), l2=1e-2, cv=3, random_state=0).fit(X, y)
     with pytest.raises(crcen.InvalidParameter, match="out-of-fold rows were held out from others"):
         crcen.choose_weighting(search, crcen.RecallAtLeast(0.5, confidence=0.9), y=y)
-    with pytest.raises(crcen.InvalidParameter, match="cannot be had with row weights"):
+    with pytest.raises(crcen.InvalidParameter, match="is not available with row weights"):
         crcen.choose_weighting(search, crcen.RecallAtLeast(0.5, confidence=0.9), X, y, sample_weight=np.arange(300.0))
 
 

@@ -1,13 +1,14 @@
-"""The application: commands as tables of options, how their values become parameters, printing, and errors.
+"""The command-line application: options, their conversion to parameters, printing, and errors.
 
-Only typer, rich and the list of goals are imported here; what a command needs is imported when it runs, so that help,
-version and usage errors answer at once. Exit codes: 0 done, 1 refused with one sentence on standard error, 2 an option
-that is wrong (`InvalidParameter`), 130 interrupted, 143 ended by SIGTERM.
+Only typer, rich and the list of goals are imported here. Other modules are imported when a command runs, so that help,
+version and usage errors are fast. Exit codes: 0 success, 1 error in files or data (a message on standard error), 2 an
+invalid option (`InvalidParameter`), 130 interrupted, 143 ended by SIGTERM.
 """
 
 import gc
 import inspect
 import json
+import os
 import signal
 import sys
 import threading
@@ -38,12 +39,12 @@ Given: TypeAlias = dict[str, Any]  # values of options, by parameter
 _WRITTEN = ("out", "onnx", "report", "state", "page", "json_out")
 # Parameters whose option has another name; others differ by dashes only.
 _OPTIONS = {"audit_probability": "--audited", "n_resamples": "--resamples", "random_state": "--seed"}
-# Prices, goals and other spellings of this call: their representation → what was typed.
+# Options of this call: the representation of a value → its text on the command line.
 _TYPED: dict[str, str] = {}
 
 app = typer.Typer(
     name="crcen",
-    help="Rare-event classification: say what a miss is worth, get decisions at that price.",
+    help="Decisions about rare events: state what a miss is worth, get decisions at that price.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -52,7 +53,7 @@ app = typer.Typer(
 
 
 def print_json(value: object, *, err: bool = False) -> None:
-    """Print a value of plain lists, dicts, numbers and strings; what a terminal would obey is escaped."""
+    """Print a value of plain lists, dicts, numbers and strings; control characters are escaped."""
     text = json.dumps(value, indent=1, ensure_ascii=False)
     escaped = (json.dumps(c)[1:-1] if not c.isprintable() and c != "\n" else c for c in text)
     typer.echo(text if text.replace("\n", "").isprintable() else "".join(escaped), err=err)
@@ -83,7 +84,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     pass
@@ -95,13 +96,13 @@ def option_name(parameter: str) -> str:
 
 
 def typed(value: object, option: str) -> object:
-    """Return a price or goal, or another spelling of an option; error messages show what was typed."""
+    """Return the value of an option and remember its text, so that error messages can show it."""
     _TYPED[value if isinstance(value, str) else repr(value)] = option
     return value
 
 
 def in_options(error: Exception) -> str:
-    """The message of an error in one line, with the options of those parameters that the error carries."""
+    """The message of an error in one line, with option names instead of parameter names."""
     text = error.spelt(option_name) if isinstance(error, CrcenError) else " ".join(str(error).split())
     for value, option in _TYPED.items():
         text = text.replace(value, option)
@@ -110,7 +111,7 @@ def in_options(error: Exception) -> str:
 
 @contextmanager
 def _orderly_end() -> Iterator[None]:
-    """Unwind on SIGTERM and on a closed terminal, so that unfinished files go; a second signal ends at once."""
+    """Exit cleanly on SIGTERM and SIGHUP, so that unfinished files are removed; a second signal exits at once."""
 
     def end(number: int, frame: FrameType | None) -> None:
         signal.signal(number, signal.SIG_DFL)
@@ -130,12 +131,13 @@ def _orderly_end() -> Iterator[None]:
 
 
 def run() -> None:
-    """Entry point: errors that crcen raises on purpose, and those of files and disks, become one line."""
+    """Entry point: print errors of crcen and of the operating system as one line."""
     gc.set_threshold(50_000)  # by default a quarter of the time for a wide table
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # products are small, and waiting threads occupy their cores
     try:
         with _orderly_end():
             app()
-    except BrokenPipeError:  # the reader of our output has gone, as in `crcen methods | head`
+    except BrokenPipeError:  # the output is no longer read, as in `crcen methods | head`
         sys.stderr.close()
         sys.exit(0)
     except (CrcenError, OSError) as error:
@@ -144,7 +146,7 @@ def run() -> None:
 
 
 class Result(Protocol):
-    """What a command returns; its text is ``str``."""
+    """The result of a command; ``str`` gives its text."""
 
     def to_dict(self) -> object:
         """Plain values, ready for JSON."""
@@ -172,15 +174,31 @@ def _parameter(name: str, kind: Kind, default: object, about: object) -> inspect
 
 
 def option(kind: Kind, help: str, *names: str, default: object = None, panel: str | None = None, **how: Any) -> Named:
-    """An option; its parameter is the key of the table that it is in, and its name too unless names are given."""
+    """An option; its key in the table is the parameter and, unless names are given, the name of the option."""
+    if kind in (int, float):
+        least, most = how.pop("min", None), how.pop("max", None)
+        within = "" if least is None else f" of at least {least}" if most is None else f" from {least} to {most}"
+        how["metavar"] = how.get("metavar") or f"<{kind.__name__}{within}>"
+        how["parser"] = partial(_number, kind, least, most, within)
 
     def named(name: str) -> inspect.Parameter:
         flags = names or ((option_name(name),) if kind is bool else ())
         empty: object = False if kind is bool else [] if kind == list[str] else None
-        about = typer.Option(*flags, help=help, rich_help_panel=panel, readable=False, **how)  # the library tells
+        about = typer.Option(*flags, help=help, rich_help_panel=panel, readable=False, **how)  # the library checks it
         return _parameter(name, kind, empty if default is None else default, about)
 
     return named
+
+
+def _number(kind: type[float], least: float | None, most: float | None, within: str, text: str) -> float:
+    """The number that was typed; typer's own errors repeat neither that nor, in one sentence, what is allowed."""
+    try:
+        found = kind(text)
+        if (least is None or found >= least) and (most is None or found <= most):
+            return found
+    except ValueError:
+        pass
+    raise typer.BadParameter(f"must be a {'whole ' * (kind is int)}number{within}: got {text!r}.")
 
 
 def argument(kind: Kind, help: str, metavar: str | None = None, default: object = ...) -> Named:
@@ -226,10 +244,10 @@ def _by_class(texts: list[str], allowed: str) -> dict[str, float]:
     return found
 
 
-_WEIGHTS = "balanced, none, or what a mistake on each class is worth: fine=1,worn=5,broken=40; may be repeated."
-_COSTS = "Table of costs: a row for each true class, a column for each decision; other columns are actions."
+_WEIGHTS = "balanced, none, or the cost of an error on each class: fine=1,worn=5,broken=40; may be repeated."
+_COSTS = "Cost matrix: one row per true class, one column per decision; other columns are actions."
 _DATA = "Text, Parquet or Excel files; a folder, pattern or URL; or a database, such as sqlite:///file.db."
-_RULES = "uniform: equal probabilities; neyman: larger where a label is more informative."
+_RULES = "uniform: equal probabilities; neyman: larger for more informative rows."
 _SHARES = "Share of positives here if it differs from training, auto to estimate it, or CLASS=SHARE,..."
 _MISSING = "-200,999 or COLUMN=-1"
 _price, _goal, _reading, _by_classes = (
@@ -245,13 +263,13 @@ def _goal_option(kind: type[Goal], panel: str) -> Named:
 # Goals that --confidence can guarantee.
 _GUARANTEED = [name for name, kind in GOALS.items() if kind.statement.can_be_guaranteed]
 _GUARANTEE = " or ".join(map(option_name, _GUARANTEED))
-# Sets of options that commands share.
+# Sets of options that several commands use.
 _SETS: dict[str, dict[str, Named]] = {
     # A price of two classes.
     "price": {
-        "budget": _price(float, "False alarms that one more catch may cost."),
+        "budget": _price(float, "The most false alarms that one more catch may cost."),
         "cost_ratio": _price(float, "Cost of a miss in false alarms, the same number as --budget."),
-        "alpha": _price(float, "Cost ratio over negatives per positive; 1 is balanced."),
+        "alpha": _price(float, "Cost ratio divided by the negatives per positive; 1 is balanced."),
         "lam": _price(float, "Weight of a positive row, between 0 and 1."),
         "balanced": _price(bool, "Equal total weight of both classes."),
     },
@@ -260,21 +278,21 @@ _SETS: dict[str, dict[str, Named]] = {
     "guarantee": {"confidence": _goal(float, f"Guarantee {_GUARANTEE} with this probability.")},
     "weighting": {"weighting": _by_classes(list[str], _WEIGHTS), "costs": _by_classes(Path, _COSTS)},
     "columns": {
-        "positive": option(str, "The positive value; default the rarer of two, and none of more."),
+        "positive": option(str, "The positive value; default: the rarer of two, none of more."),
         "drop": option(list[str], "Column to leave out; may be repeated."),
         "keep": option(list[str], "Column to use although it looks like an identifier."),
-        "categorical": option(list[str], "Column of categories although it holds numbers; may be repeated."),
+        "categorical": option(list[str], "Column of numbers to use as categories; may be repeated."),
     },
     # The fields of `crcen.ReadOptions`.
     "read": {
         "query": _reading(str, "Query of a database.", metavar="SQL"),
         "table": _reading(str, "Table of a database.", metavar="NAME"),
-        "sheet": _reading(str, "Sheet of a workbook, by name or number; default the first visible one."),
-        "skip_rows": _reading(int, "Rows above the column names; default detected."),
-        "separator": _reading(str, "Separator: a character, tab, space or fixed; default detected."),
-        "encoding": _reading(str, "Encoding of a text file, such as windows-1252; default detected."),
-        "decimal": _reading(str, "Decimal mark, a point or a comma; default detected."),
-        "quote": _reading(str, 'Quotation mark, or none; default ".'),
+        "sheet": _reading(str, "Sheet of a workbook, by name or number; default: the first visible one."),
+        "skip_rows": _reading(int, "Rows above the column names; default: detected."),
+        "separator": _reading(str, "Separator: a character, tab, space or fixed; default: detected."),
+        "encoding": _reading(str, "Encoding of a text file, such as windows-1252; default: detected."),
+        "decimal": _reading(str, "Decimal mark, a point or a comma; default: detected."),
+        "quote": _reading(str, 'Quotation mark, or none; default: ".'),
         "missing": _reading(list[str], "Values that stand for a missing cell; may be repeated.", metavar=_MISSING),
         "dates": _reading(str, "Order of dates such as 3/4/2024.", metavar="day-first|month-first"),
         "rename_duplicates": _reading(bool, "Rename duplicate columns, x to x_2."),
@@ -284,19 +302,19 @@ _SETS: dict[str, dict[str, Named]] = {
 _PRICES = {"budget": "Budget", "cost_ratio": "CostRatio", "alpha": "Alpha", "lam": "Lam"}
 # Single parameters that commands share.
 _SINGLE: dict[str, Named] = {
-    "model": argument(Path, "File that `crcen fit` wrote."),
+    "model": argument(Path, "Model file of `crcen fit`."),
     "data": argument(list[str], _DATA, "DATA"),
     "random_state": option(int, "Random seed.", "--seed", default=0, min=0, max=2**32 - 1),
     "audit_rule": option(choice("neyman", "uniform"), _RULES, default="neyman"),
-    "target": option(str, "Column with the label; default that of training."),
+    "target": option(str, "Column with the label; default: that of training."),
     "review": _goal_option(Review, "Price"),
     "cost_column": _price(str, "Column with the cost of a miss of each row."),
-    "alarm_cost": _price(float, "What a false alarm costs, in the unit of --cost-column."),
+    "alarm_cost": _price(float, "Cost of a false alarm, in the unit of --cost-column."),
     "prevalence": option(str, _SHARES, metavar="SHARE|auto", parser=_prevalence),
     "weight": option(str, "Column of sample weights, such as survey weights."),
-    "clusters": option(str, "Column of rows that belong together, such as a patient: tests allow for it."),
-    "audit_probability": option(str, "Column with the probability that a row was chosen for a label.", "--audited"),
-    "groups": option(list[str], "Column whose values are groups to compare; may be repeated."),
+    "clusters": option(str, "Column whose equal values are dependent rows, such as a patient; tests account for it."),
+    "audit_probability": option(str, "Column with the probability that a row was selected for a label.", "--audited"),
+    "groups": option(list[str], "Column whose values define the groups to compare; may be repeated."),
 }
 
 
@@ -327,7 +345,7 @@ def add_command(
 
     def run(**given: Any) -> None:
         if given.get("details") and given["as_json"]:
-            raise typer.BadParameter("--json has all details: leave out --details.")
+            raise typer.BadParameter("--json contains all details: leave out --details.")
         given = {key: value.value if isinstance(value, StrEnum) else value for key, value in given.items()}
         if isinstance(given.get("data"), list) and len(given["data"]) == 1:
             given["data"] = given["data"][0]
@@ -335,12 +353,12 @@ def add_command(
         try:
             call = library(function) if isinstance(function, str) else function
             result = call(**own, **_parameters({key: given[key] for key in options}, sets))
-        except KeyboardInterrupt:  # here, since typer would answer first, and with another exit code
+        except KeyboardInterrupt:  # otherwise typer would handle it, with another exit code
             typer.echo(f"crcen: interrupted; {interrupted}.", err=True)
             raise typer.Exit(130) from None
         if result is None:
             return
-        # To standard error if standard output took a file that was written.
+        # Print to standard error if a file was written to standard output.
         is_taken = any(given.get(key) is not None and is_standard_output(given[key]) for key in _WRITTEN)
         if given["as_json"]:
             print_json(result.to_dict(), err=is_taken)
@@ -358,7 +376,7 @@ def add_command(
 
 
 def library(name: str) -> Callable[..., Result]:
-    """A function of `crcen`, or of one of its modules (``commands.demo.demo``); stderr as a terminal shows progress."""
+    """A function of `crcen` or of its modules (``commands.demo.demo``); it shows progress if stderr is a terminal."""
     module, _, short = f"crcen.{name}".rpartition(".")
     function = getattr(import_module(module), short)
     has_progress = "verbose" in inspect.signature(function).parameters
@@ -392,7 +410,7 @@ def _parameters(given: Given, names: list[str]) -> Given:
 
 
 def _stated_weighting(given: Given) -> object:
-    """The one price, goal or weighting that was stated, or None; "none" is the text, since labels are not known yet."""
+    """The stated price, goal or weighting, or None; "none" stays text, since labels are not known yet."""
     prices, goals, by_class = (
         [name for name in _SETS[one] if is_stated(given.get(name))] for one in ("price", "goal", "weighting")
     )
@@ -401,7 +419,7 @@ def _stated_weighting(given: Given) -> object:
         raise typer.BadParameter(f"{' and '.join(stated)} both state the price: give one of them.")
     named = {name: given[name] for name in ("confidence",) if given.get(name) is not None}
     if named and not {*_GUARANTEED} & {*goals}:
-        raise typer.BadParameter(f"--confidence must go with {_GUARANTEE}, which it guarantees.")
+        raise typer.BadParameter(f"--confidence must go with {_GUARANTEE}.")
     if given.get("weighting"):
         return _weighting(given["weighting"])
     if not prices and not goals:
@@ -430,7 +448,7 @@ def _stated_goal(kind: type[Goal], value: float | str, **named: object) -> objec
 
 
 def _made(make: Callable[[], object], kind: str, option: str) -> object:
-    """A price or goal that an option states; errors name the option instead of the class."""
+    """A price or goal from an option; errors name the option instead of the class."""
     try:
         return typed(make(), option)
     except InvalidParameter as error:

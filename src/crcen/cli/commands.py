@@ -1,4 +1,4 @@
-"""All commands, in the order of `crcen --help`: each parses, calls one public function, and prints."""
+"""All commands in the order of `crcen --help`; each parses options, calls one public function, and prints."""
 
 import inspect
 import os
@@ -111,7 +111,7 @@ def _app(port: int, no_browser: bool, folder: Path) -> None:
     _need_packages("crcen app")
     from crcen.serve.app import run_app
 
-    said = "Open {} in a browser; Ctrl-C ends the application."
+    said = "Open {} in a browser; Ctrl-C stops the application."
     run_app(folder, port, lambda address: typer.echo(said.format(address)), browser=not no_browser)
 
 
@@ -132,7 +132,7 @@ def _datasets(data_home: Path | None) -> Listing:
         f"{row.paper_name or '':9s} {row.available}"
         for row in rows
     ]
-    return Listing([asdict(row) | {"imbalance_ratio": row.imbalance_ratio} for row in rows], lines)
+    return Listing([asdict(row) for row in rows], lines)
 
 
 def _methods() -> Listing:
@@ -161,7 +161,7 @@ add_command(
     "Summarise a table before a fit: types, missing values, identifiers, leaks, and the use of each column.",
     "inspect_table",
     {
-        "target": option(str, "Column with the label; columns that predict it alone are reported."),
+        "target": option(str, "Column with the label; columns that alone predict it are reported."),
     },
     "data columns clusters audit_probability read",
 )
@@ -174,7 +174,7 @@ add_command(
         "test": option(float, "Share of test rows, between 0 and 1.", default=0.25),
         "clusters": option(str, "Keep equal values of this column in one file."),
         "time": option(str, "Use the latest rows by this column as test rows."),
-        "folder": option(Path, "Where to write; default the folder of the data."),
+        "folder": option(Path, "Folder for both files; default: the folder of the data."),
     },
     "data random_state read",
 )
@@ -186,31 +186,31 @@ add_command(
     "fit 'days/*.parquet' --target y --engine ray --workers 4",
     """Fit a model to a table, evaluate it on held-out rows, and save it. The default price is --balanced.
 
-    A target of 3 to 50 values is multiclass; --positive predicts one value against all others.
+    A target with 3 to 50 values is multiclass; --positive predicts one value against all others.
     """,
     _fit,
     {
         "target": _TARGET,
-        "out": option(Path, "Where to save the model.", default=Path("model.crcen")),
-        "onnx": option(Path, "Where to write the model as an ONNX graph."),
-        "report": option(Path, "Where to write the HTML report on held-out rows."),
-        "selected_by": option(Path, "Earlier model whose alarms were checked, if no probabilities were recorded."),
-        "clusters": option(str, "Validate with equal values of this column together."),
-        "time": option(str, "Validate on rows that are later by this column."),
+        "out": option(Path, "File for the model.", default=Path("model.crcen")),
+        "onnx": option(Path, "File for the model as an ONNX graph."),
+        "report": option(Path, "File for the HTML report on held-out rows."),
+        "selected_by": option(Path, "Earlier model whose alarms were labelled, if no probabilities were recorded."),
+        "clusters": option(str, "Keep rows with equal values of this column in one fold."),
+        "time": option(str, "Validate on later rows by this column."),
         "learner": option(str, "Kind of model: committee (default), networks, trees, forest or another member."),
-        "time_limit": option(float, "Seconds; steps that cannot finish are not started."),
-        "effort": option(choice("quick", "standard", "best"), "quick: one network; best: several searches, averaged."),
+        "time_limit": option(float, "Time limit in seconds; steps that cannot finish are not started."),
+        "effort": option(choice("quick", "standard", "best"), "quick: one network; best: average of several searches."),
         "quick": option(bool, "The same as --effort quick."),
         "no_fingerprint": option(bool, "Store no hashes of training rows in the model."),
-        "details": option(bool, "Print columns, learner, price and every metric too."),
+        "details": option(bool, "Also print columns, learner, price and all metrics."),
         "engine": _large(choice("table", "stream", "ray"), "stream: any size; ray: on a cluster.", default="table"),
-        "workers": _large(int, "Workers of --engine ray; default 2."),
-        "epochs": _large(int, "Passes over the rows, with --engine stream or ray; default 5."),
-        "hold_out": _large(str, "Share of rows held out of training, such as 5%; default 5%.", parser=share),
+        "workers": _large(int, "Workers of --engine ray; default: 2."),
+        "epochs": _large(int, "Epochs of the network, with --engine stream or ray; default: 5."),
+        "hold_out": _large(str, "Share of rows held out of training, such as 5% (the default).", parser=share),
         "memory": _large(
-            str, "Memory limit of the process, such as 4GB; with ray, for the rows of the trees.", parser=_bytes
+            str, "Memory limit of the process, such as 4GB; with ray, of the rows of the trees.", parser=_bytes
         ),
-        "storage": _large(str, "Folder for checkpoints and scratch files."),
+        "storage": _large(str, "Folder for checkpoints and temporary files."),
     },
     "data random_state columns price goal weighting weight audit_probability read",
 )
@@ -219,20 +219,20 @@ add_command(
     "predict model.crcen new.csv.gz --out scored.csv --budget 10 --reasons 3 | "
     "predict model.crcen new.csv --out scored.csv --costs costs.csv | "
     "predict model.crcen new.xlsx --out calls.xlsx --top 200 --all-columns --sort",
-    "Write a probability and a decision for every row, in constant memory; another price needs no new fit.",
+    "Write a probability and a decision for every row, in constant memory; another price needs no refit.",
     "predict_table",
     {
         "out": option(str, "File to write: .csv, .tsv, .parquet, .xlsx, or sqlite:///scores.db#scores.", default=...),
-        "held_out": _goal(str, "Labelled rows the model did not see, to choose the price of the goal on."),
+        "held_out": _goal(str, "Labelled rows that the model did not see, on which the goal is met."),
         "time": _goal(str, "Column of dates, for --capacity 20/day."),
         "audit": option(str, "Select rows without an alarm for an audit: a number or a share.", metavar="N|P%"),
-        "default_action": option(str, "Decision that is no alarm, for --audit; default the commonest class."),
+        "default_action": option(str, "Decision that is no alarm, for --audit; default: the most frequent class."),
         "id": option(list[str], "Column to copy to the output; may be repeated."),
         "all_columns": option(bool, "Copy every column."),
         "sort": option(bool, "Highest risk first; needs memory for all rows."),
-        "safe_csv": option(bool, "Put ' before ids and labels that a spreadsheet takes for formulas."),
+        "safe_csv": option(bool, "Put ' before ids and labels that a spreadsheet would interpret as formulas."),
         "append": option(bool, "Append to an existing table of a database."),
-        "reasons": option(int, "Reasons per alarm: the columns with the largest effect on it.", default=0, min=0),
+        "reasons": option(int, "Reasons per alarm: the columns with the largest effect.", default=0, min=0),
     },
     "model data audit_rule random_state price goal guarantee weighting review cost_column alarm_cost prevalence "
     "clusters read",
@@ -240,13 +240,13 @@ add_command(
 add_command(
     "evaluate model.crcen test.csv --budget 10 --json | "
     "evaluate model.crcen test.csv --fail-on CRC003,CRC007 --min-recall 0.7",
-    "Evaluate a model on labelled rows it has not seen: metrics with intervals, key equation, cost per extra catch.",
+    "Evaluate a model on unseen labelled rows: metrics with intervals, key equation, cost per extra catch.",
     "evaluate_table",
     {
-        "stratified": option(bool, "The class counts of these rows were fixed when they were drawn."),
-        "fail_on": _gate(str, "Checks that must not warn, such as CRC003,CRC007, or any: else exit with 3."),
-        "min_recall": _gate(float, "Recall to reach, else exit with 3."),
-        "min_precision": _gate(float, "Precision to reach, else exit with 3."),
+        "stratified": option(bool, "The class counts of these rows were fixed by stratified sampling."),
+        "fail_on": _gate(str, "Checks that must not warn, such as CRC003,CRC007, or any; otherwise exit with 3."),
+        "min_recall": _gate(float, "Minimum recall; otherwise exit with 3."),
+        "min_precision": _gate(float, "Minimum precision; otherwise exit with 3."),
         "n_resamples": option(int, "Bootstrap resamples; 0 omits them.", "--resamples", default=500, min=0),
     },
     "model data target price goal guarantee weighting review cost_column alarm_cost prevalence weight clusters "
@@ -256,15 +256,15 @@ add_command(
 add_command(
     "report model.crcen test.csv --out report.html --groups sex --groups region | "
     "report model.crcen test.csv --costs costs.csv",
-    "Write an HTML report on one or several models on labelled rows, with a slider for the price.",
+    "Write an HTML report of one or several models on labelled rows, with a slider for the price.",
     _report,
     {
         "files": argument(list[str], "One or several models, then the table.", "MODEL... DATA"),
         "out": option(Path, "The HTML file to write.", default=Path("report.html")),
-        "confidence": option(float, "Of the bound on recall, with --audited.", default=0.95),
+        "confidence": option(float, "Confidence of the bound on recall, with --audited.", default=0.95),
         "title": option(str, "Title of the page."),
-        "declaration": option(Path, "Declaration of the model, to link to."),
-        "certificate": option(Path, "Certificate (JSON) of the model, to link to."),
+        "declaration": option(Path, "Declaration of the model; the report links to it."),
+        "certificate": option(Path, "Certificate (JSON) of the model; the report links to it."),
     },
     "target weighting weight clusters prevalence audit_probability groups review read",
 )
@@ -272,15 +272,15 @@ add_command(
     "plan model.crcen rows.csv --drift 0.3 --power 0.8 | "
     "plan model.crcen rows.csv --recall-bound 0.8 | "
     "plan model.crcen rows.csv --cost-width 20",
-    "Plan how many labels or audits are needed; the rows need no labels.",
+    "Compute how many labels or audits are needed; the rows need no labels.",
     "plan_table",
     {
-        "drift": option(float, "Drift in log-odds that the labels must detect; default 0.3 without another goal."),
+        "drift": option(float, "Drift in log-odds that the labels must detect; default: 0.3 without another goal."),
         "recall_bound": option(float, "Lower bound on recall that labels or audits must establish."),
         "cost_width": option(float, "Width of the interval of the cost per 1,000 rows."),
         "power": option(float, "Probability of reaching the goal.", default=0.8),
         "level": option(float, "Level of the test of drift.", default=0.05),
-        "confidence": option(float, "Of the bound on recall and of the interval.", default=0.95),
+        "confidence": option(float, "Confidence of the bound on recall and of the interval.", default=0.95),
     },
     "model data audit_rule random_state price weighting prevalence clusters read",
 )
@@ -288,17 +288,17 @@ add_command(
     "monitor model.crcen today.csv --state watch.json | "
     "monitor model.crcen may.parquet --state watch.json --when 2024-05 --page watch.html | "
     "monitor model.crcen week.csv --state watch.json --delay 30 --cohort scored_on",
-    "Monitor a model in use: exit code 3 on an alarm, otherwise 0. Labels are used where they are known.",
+    "Monitor a model in use: exit code 3 on an alarm, otherwise 0. Labels are used if they are known.",
     "monitor_table",
     {
         "state": option(Path, "JSON file with the state between calls; created if it does not exist."),
-        "when": option(str, "Name of these rows; default the name of the file."),
+        "when": option(str, "Name of these rows; default: the file name."),
         "page": option(Path, "HTML page to write, with the evidence so far."),
         "delay": option(int, "Use labels only after this number of --cohort values; for a new state.", min=0),
         "cohort": option(str, "Column with the day (a date) or the number of the week in which rows were scored."),
-        "now": option(str, "The present cohort, a date or a number; default the latest in the table."),
-        "false_alarm_rate": option(float, "Probability of any false alarm, ever; for a new state.", default=0.05),
-        "declaration": option(Path, "File of `crcen declare`, whose criteria are monitored too."),
+        "now": option(str, "The current cohort, a date or a number; default: the latest in the table."),
+        "false_alarm_rate": option(float, "Probability of any false alarm; for a new state.", default=0.05),
+        "declaration": option(Path, "File of `crcen declare`; its criteria are monitored too."),
     },
     "model data target weight clusters audit_probability price weighting read",
     exit_code=lambda result: 3 if result.is_alarm else 0,
@@ -324,22 +324,22 @@ _add_evidence(
     "Test declared criteria on labelled rows: exit code 0, or 3 if a criterion fails.",
     "certify",
     {
-        "declaration": argument(Path, "File that `crcen declare` wrote."),
+        "declaration": argument(Path, "Declaration file of `crcen declare`."),
         "model": option(Path, "File of the declared model.", default=...),
         "out": option(Path, "The printable HTML page to write.", default=Path("certificate.html")),
         "json_out": option(Path, "The JSON file to write.", default=Path("certificate.json")),
         "sign": option(Path, "Ed25519 private key, of `crcen keygen`."),
-        "again": option(bool, "Certify on the same rows once more; the certificate states it."),
+        "again": option(bool, "Allow a second certification on the same rows; the certificate states it."),
     },
     "data clusters read",
     exit_code=lambda result: 3 if result.verdict == "fail" else 0,
 )
 _add_evidence(
     "verify certificate.json --model model.crcen --data test.csv --public-key key.pem.pub",
-    "Verify a certificate: exit code 0 if all files match it, whatever the verdicts, otherwise 1.",
+    "Verify a certificate: exit code 0 if all files match it (with any verdict), otherwise 1.",
     "verify",
     {
-        "certificate": argument(Path, "JSON file that `crcen certify` wrote."),
+        "certificate": argument(Path, "JSON file of `crcen certify`."),
         "model": option(Path, "Model that must be the certified one."),
         "data": option(str, "Labelled rows that must be the certified ones."),
         "declaration": option(Path, "Declaration that must belong to it."),
@@ -351,20 +351,20 @@ _add_evidence(
 )
 _add_evidence(
     "keygen --out key.pem",
-    "Make an Ed25519 key pair to sign certificates with.",
+    "Create an Ed25519 key pair to sign certificates.",
     "commands.certify.generate_key",
-    {"out": option(Path, "File of the private key; the public one has .pub after it.", default=Path("key.pem"))},
+    {"out": option(Path, "File of the private key; the public key file has the suffix .pub.", default=Path("key.pem"))},
 )
 _add_evidence(
     "compare old.crcen new.crcen rows.csv --state compare.json | "
     "compare scored.csv --probability-old p_old --probability-new p_new --target fraud --budget 20",
-    "Test whether a new model costs less than the old one at the price; valid after any number of rows.",
+    "Test whether a new model is cheaper than the old one at the price; valid after any number of rows.",
     _compare,
     {
         "files": argument(list[str], "Old model, new model, table; or a table of probabilities.", "[OLD NEW] DATA"),
         "probability_old": _column(list[str], "Column of the old model, or CLASS=COLUMN for each class."),
         "probability_new": _column(list[str], "Column of the new model, or CLASS=COLUMN for each class."),
-        "positive": _column(str, "The positive class; default 1 of 0 and 1."),
+        "positive": _column(str, "The positive class; default: 1 if the classes are 0 and 1."),
         "confidence": option(float, "One minus the probability of ever naming the wrong model.", default=0.95),
         "state": option(Path, "JSON file with the state between calls, until the comparison is decided."),
     },
@@ -374,83 +374,85 @@ add_command(
     "serve model.crcen --port 8000 | "
     "serve fraud.crcen churn.crcen --log decisions.jsonl --log-inputs --audit 1% | "
     "serve model.crcen --host 0.0.0.0 --token-file token.txt --workers 2",
-    "Serve models over HTTP: JSON, CSV and the Open Inference Protocol v2. SIGHUP loads changed files again.",
+    "Serve models over HTTP: JSON, CSV and the Open Inference Protocol v2. SIGHUP reloads changed files.",
     _serve,
     {
         "models": argument(list[Path], "Model files; the file name is the model name.", "MODEL..."),
-        "port": option(int, "Port; 0 takes a free one.", default=8000, min=0, max=65_535),
-        "host": _access(str, "Address; any other than loopback needs a token.", default="127.0.0.1"),
+        "port": option(int, "Port; 0 selects a free one.", default=8000, min=0, max=65_535),
+        "host": _access(str, "Address; addresses other than loopback need a token.", default="127.0.0.1"),
         "token": _access(str, "Token that clients send as Authorization: Bearer.", envvar="CRCEN_TOKEN"),
         "token_file": _access(Path, "File with the token.", exists=True, dir_okay=False),
         "workers": option(int, "Number of processes.", default=1, min=1, max=64),
         "id": option(str, "Column with the identifier of each row."),
-        "log": _log(Path, "File for a line of JSON for each decision."),
+        "log": _log(Path, "File for the decision log, one line of JSON per decision."),
         "log_inputs": _log(bool, "Log inputs instead of their hash, to compare columns with training."),
         "log_size": _log(int, "Start a new file after this number of megabytes.", default=100, min=1),
         "audit": _log(str, "Share of rows without an alarm to select for audits, such as 1%.", parser=share),
-        "default_action": _log(str, "Decision that is no alarm, for --audit; default the commonest class."),
+        "default_action": _log(str, "Decision that is no alarm, for --audit; default: the most frequent class."),
         "seed": _log(int, "Random seed of audits.", default=0, min=0),
-        "max_rows": _limit(int, "Most rows of a request.", default=100_000, min=1),
-        "max_megabytes": _limit(int, "Largest size of a request.", default=32, min=1),
+        "max_rows": _limit(int, "Maximum number of rows per request.", default=100_000, min=1),
+        "max_megabytes": _limit(int, "Maximum size of a request in megabytes.", default=32, min=1),
         "timeout": _limit(float, "Time limit of a request in seconds.", default=30.0, min=0.1),
     },
     has_json=False,
 )
 add_command(
     "app",
-    "Open the local web application: from a table to scored rows. Data stay on this machine.",
+    "Open the local web application, from a table to scored rows; data stay on this machine.",
     _app,
     {
-        "port": option(int, "Port; 0 takes a free one.", default=0, min=0, max=65_535),
-        "no_browser": option(bool, "Print the address and open no browser."),
-        "folder": option(Path, "Where models are saved.", default=Path(".")),
+        "port": option(int, "Port; 0 selects a free one.", default=0, min=0, max=65_535),
+        "no_browser": option(bool, "Print the address, but do not open a browser."),
+        "folder": option(Path, "Folder for saved models.", default=Path(".")),
     },
     has_json=False,
 )
 add_command(
     "export model.crcen --onnx model.onnx",
-    "Write a model as one ONNX graph, checked against the model before it is written.",
+    "Write a model as one ONNX graph, after comparing it with the model.",
     "export_onnx",
     {"out": option(Path, "The ONNX file to write.", "--onnx", default=...)},
     "model",
 )
 add_command(
     "info | info model.crcen --json",
-    "Show the installed versions, or the header of a saved model, which is not loaded.",
+    "Show the installed versions, or the header of a saved model without loading it.",
     lambda model: library("commands.environment.environment_info")() if model is None else library("model_info")(model),
     {"model": argument(Path, "A saved model; without it, the installed versions.", default=None)},
 )
 add_command(
     "demo --out report.html",
-    "Fit, evaluate and report on a bundled set; writes the report and nothing else.",
+    "Fit, evaluate and report on a bundled data set; writes only the report.",
     "commands.demo.demo",
     {"out": option(Path, "The report to write.", default=Path("report.html"))},
 )
 _add_research(
     "datasets --data-home data",
-    "List the benchmark sets and where each would be loaded from.",
+    "List the benchmark data sets and the location of each.",
     _datasets,
     {"data_home": option(Path, "Folder in imbalanced-learn's cache layout.", **_FOLDER)},
 )
 _add_research(
-    "methods", "List the methods: what each changes, how natural probabilities follow, and its source.", _methods, {}
+    "methods", "List the methods: what each changes, how its probabilities are corrected, and its source.", _methods, {}
 )
 _add_research(
     "reproduce table1 | reproduce all --quick --out runs/quick",
-    "Rebuild the paper's tables and figure, published numbers next to ours; interrupted runs resume.",
+    "Reproduce the paper's tables and figure beside the published numbers; interrupted runs resume.",
     _reproduce,
     {
-        "artefact": argument(choice("table1", "table2", "table3", "figure1", "all"), "What to rebuild.", default="all"),
+        "artefact": argument(
+            choice("table1", "table2", "table3", "figure1", "all"), "Experiment to run.", default="all"
+        ),
         "data_home": option(Path, "Folder in imbalanced-learn's cache layout; default CRCEN_DATA_HOME.", **_FOLDER),
-        "quick": option(bool, "A minute-long version on the bundled sets."),
-        "out": option(Path, "Run folder; default runs/ and a hash of the settings. Same folder: resume."),
-        "selection": option(choice("first_split", "per_split"), "Choose hyperparameters once, or for each split."),
-        "scoring": option(choice("f1", "g_mean", "weighted_log_loss", "own_metric"), "Score by which they are chosen."),
+        "quick": option(bool, "A short version on the bundled sets."),
+        "out": option(Path, "Run folder, default: runs/ and a hash of the settings; an existing run is resumed."),
+        "selection": option(choice("first_split", "per_split"), "Select hyperparameters once, or for each split."),
+        "scoring": option(choice("f1", "g_mean", "weighted_log_loss", "own_metric"), "Score for the selection."),
         "config": option(Path, "TOML file with settings that replace the packaged ones.", dir_okay=False),
-        "engine": option(choice("local", "ray"), "Train searches here, or on a Ray cluster.", default="local"),
+        "engine": option(choice("local", "ray"), "Train locally, or on a Ray cluster.", default="local"),
         "methods": option(str, "Methods of table3, separated by commas, or all; see `crcen methods`."),
         "reading": option(
-            choice("today", "2019", "scikit-learn"), "Networks and libraries of table3.", default="today"
+            choice("today", "2019", "scikit-learn"), "Interpretation of the protocol of table3.", default="today"
         ),
     },
     interrupted="run the same command again to resume",

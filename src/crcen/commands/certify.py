@@ -131,7 +131,7 @@ def declare(
     description: Mapping[str, str] | str | Path | None = None,
     read: ReadOptions | None = None,
 ) -> Declaration:
-    """Write acceptance criteria of a model to a file: what `crcen declare` does.
+    """Write acceptance criteria of a model to a file, as `crcen declare` does.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def declare(
     groups : str or sequence of str, optional
         Columns whose values are groups: criteria must also hold in each group.
     clusters : str, optional
-        Column of rows that belong together, such as a patient: the tests allow for dependence within it.
+        Column of rows that belong together, such as a patient: the tests account for dependence within it.
     confidence : float, default=0.95
         One minus the probability of any wrong pass, and of any wrong fail.
     rows : data frame, str or Path, optional
@@ -180,7 +180,7 @@ def declare(
         judging = Judging.of(fitted, source, read, **own, roles={"clusters": clusters})
         found, digest = _score(judging, labelled=False)
         n_labels = int(found.frame[target].notna().sum()) if judging.target else 0
-        note = f"the file contained {n_labels:,} values of {target}, so that labels were available at this time"
+        note = f"the file contained {n_labels:,} values of {target}, so labels were available at this time"
         scored = _scored_classes(judging, found)
         rows_content = {
             "are_declared": True,
@@ -222,7 +222,7 @@ def _criterion_content(
 ) -> Values:
     content: Values = {"criterion": one.text, "test": TESTS[one.metric]}
     if scored is None:
-        return {**content, "plan": "labels needed: known only with the rows"}
+        return {**content, "plan": "labels needed: unknown without the rows"}
     parts = scored.parts()
     n_tests = sum(other.has_threshold for other in criteria) * (1 + len(parts))
     level = 1.0 - (1.0 - confidence) / max(n_tests, 1) if one.has_threshold else confidence
@@ -347,7 +347,7 @@ def certify(
     again: bool = False,
     read: ReadOptions | None = None,
 ) -> Certificate:
-    """Test declared criteria on labelled rows: what `crcen certify` does.
+    """Test declared criteria on labelled rows, as `crcen certify` does.
 
     The digests of declaration and rows are recorded in a file next to the declaration.
 
@@ -366,7 +366,7 @@ def certify(
     sign : str or Path, optional
         Ed25519 private key (PEM) that signs the certificate; see `generate_key`.
     again : bool, default=False
-        Allow a further certification of this declaration on these rows; the certificate states it.
+        Allow a second certification of this declaration on these rows; the certificate states it.
     read : ReadOptions, optional
         How the table is read.
     """
@@ -415,7 +415,7 @@ def _check_rows(declared: Declaration, digest: RowDigest, name: str) -> None:
     elif changed:
         why = f"values of {listed(changed)} differ"
     else:
-        why = "the same values are combined to other rows"
+        why = "the same values are combined into other rows"
     raise InvalidInput(f"{name} does not hold the declared rows of {rows['file']}: {why}.")
 
 
@@ -462,7 +462,7 @@ def _content(
     if n_other:
         notes.append(f"this declaration was certified {n_other} times on other rows before")
     if recognition is None or recognition.status == "unknown":
-        notes.append("whether the rows are new to the model could not be determined from them")
+        notes.append("it could not be determined whether the rows are new to the model")
     return {
         **dict(zip(("format", "version"), CERTIFICATE, strict=True)),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -615,7 +615,7 @@ def verify(
     public_key: str | Path | None = None,
     read: ReadOptions | None = None,
 ) -> Verification:
-    """Check that a certificate is unchanged and belongs to files: what `crcen verify` does.
+    """Check that a certificate is unchanged and belongs to the given files, as `crcen verify` does.
 
     Parameters
     ----------
@@ -678,7 +678,7 @@ def _data_check(stated: Values, source: Source) -> tuple[str, bool, str]:
 def _signature_check(content: Values, public_key: str | Path | None) -> tuple[str, bool, str]:
     signed_by, signature = content["signed_by"], content["signature"]
     if signed_by is None and signature is None:
-        why = "not signed, so that anyone could have written it"
+        why = "not signed, so anyone could have written it"
         return "signature", public_key is None, why if public_key is None else "the certificate is not signed"
     serialization, ed25519 = _ed25519()
     try:
@@ -689,7 +689,7 @@ def _signature_check(content: Values, public_key: str | Path | None) -> tuple[st
     except Exception:  # cryptography's InvalidSignature derives from Exception alone
         return "signature", False, "the signature does not belong to this content"
     if public_key is None:
-        return "signature", True, f"right for the key {signed_by[:16]}…; state the public key to check whose it is"
+        return "signature", True, f"right for the key {signed_by[:16]}…; pass the public key to check its owner"
     content_of_key = read_bytes(public_key)
     try:
         is_known = serialization.load_pem_public_key(content_of_key).public_bytes_raw().hex() == signed_by

@@ -112,7 +112,7 @@ class _Evidence:
         """Continue from a file."""
         content = read_state(state, _STATE, "comparison")
         for name, value in self.identity.items():
-            other = f"{state} is the state of a comparison with another {name}: begin another one."
+            other = f"{state} is the state of a comparison with another {name}: start a new one."
             require_input(content.pop(name) == value, other)
         content["tests"] = Sequences.from_state(content["tests"])
         # Programs that store JSON may write 1.0 as 1, and integers would not take fractions of weights.
@@ -129,7 +129,7 @@ class _Evidence:
         use, least = rows.used, rows.least_audit if self.least_audit is None else self.least_audit
         fell = f"{audit or 'audit_probability'} must not fall below that of the first rows, {least:.4g}"
         is_right = rows.least_audit >= least * (1.0 - 1e-12)
-        require_input(is_right, f"{fell}: got {rows.least_audit:.4g}; begin another state.")
+        require_input(is_right, f"{fell}: got {rows.least_audit:.4g}; start a new state.")
         is_new = rows.digest not in self.batches or use.sum() < _FEWEST_REPEATED
         require_input(is_new, f"the rows of {name} are already part of this comparison: name other rows.")
         for column, cells in rows.groups.items():
@@ -238,7 +238,7 @@ def compare_models(
     state: str | Path | None = None,
     read: ReadOptions | None = None,
 ) -> ModelComparison:
-    """Compare the costs of two models on the same labelled rows: what `crcen compare` does.
+    """Compare the costs of two models on the same labelled rows, as `crcen compare` does.
 
     Parameters
     ----------
@@ -272,7 +272,7 @@ def compare_models(
     pairs = [sum(one is not None for one in pair) for pair in ((old, new), (probability_old, probability_new))]
     either = "a comparison needs two models, or the columns probability_old= and probability_new= without models."
     require(sorted(pairs) == [0, 2], either, "probability_old", "probability_new")
-    alone = f"positive must go with columns of probabilities, since models know theirs: got {positive!r}."
+    alone = f"positive must go with columns of probabilities, because models have their own: got {positive!r}."
     require(positive is None or probability_old is not None, alone, "positive")
     if old is None or new is None:
         by_counts = weighting is None or isinstance(weighting, Alpha | str)

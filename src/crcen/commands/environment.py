@@ -51,7 +51,7 @@ def environment_info() -> EnvironmentInfo:
 
         device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
     except ModuleNotFoundError:
-        device = "nothing, since torch is not installed; saved models predict without it"
+        device = "nothing: torch is not installed; saved models predict without it"
     packages = {package: installed_version(package) for package in _PACKAGES}
     system, python = f"{platform.system()} {platform.machine()}", platform.python_version()
     return EnvironmentInfo(__version__, python, system, os.cpu_count() or 1, device, packages)

@@ -45,6 +45,7 @@ class TableEvaluation(ShownInOneLine):
     # Cost of catches between half the price, the price and twice the price; for more classes the steps of each weight.
     expense: ExpenseCurve
     noise: float = 1.0  # how much more new rows vary than under the truth, since the model was fitted
+    effect: float = 1.0  # and since rows of a cluster depend on each other
     notes: tuple[str, ...] = ()
     unlike: tuple[Difference, ...] = ()  # differences from training rows beyond chance
     recognition: Recognition | None = None  # whether they are training rows; None if the model cannot know
@@ -92,7 +93,7 @@ class TableEvaluation(ShownInOneLine):
             "cost_per_1000": self.metrics["cost_per_1000"].to_dict(),
             **rules.bound_values(self.audited),
             **attributes(self, "audited metrics key_equation=equation"),
-            "expense": rules.step_values(self.expense, self.noise),
+            "expense": rules.step_values(self.expense, self.noise, self.effect),
             **attributes(self, "prevalence=shares notes unlike training_rows=recognition findings groups failures"),
             **attributes(self, "chosen review row_costs"),
         }
@@ -113,7 +114,8 @@ class TableEvaluation(ShownInOneLine):
                 f"At that price{by_weight}: {measures.count_sentence(self.counts)}",
                 *(str(one) for one in (self.chosen, self.review, self.row_costs) if one is not None),
             ]
-            steps = ["Cost per extra catch: observed and expected", *rules.step_lines(self.expense, self.noise)]
+            found = rules.step_lines(self.expense, self.noise, self.effect)
+            steps = ["Cost per extra catch: observed and expected", *found]
         warnings = [one for one in self.findings if one.status == "warning"]
         groups: list[str] = []
         for one in self.groups:
@@ -182,18 +184,18 @@ def evaluate_table(
     prevalence : float, dict of label to share, or "auto", optional
         Class shares of these rows if they differ from training, as in `crcen.predict_table`.
     clusters : str, optional
-        Column of rows that belong together, such as a patient: tests and intervals allow for dependence within it.
+        Column of rows that belong together, such as a patient: tests and intervals account for dependence within it.
     stratified : bool, default=False
-        Whether the class counts of these rows were fixed when they were drawn; `crcen.split_table` records it.
+        Whether the class counts of these rows were fixed by stratified sampling; `crcen.split_table` records it.
     audit_probability, confidence : str, optional, and float, default=0.95
-        Column with the probability that a row was chosen for a label, whose inverse weights the row; confidence of the
-        lower bound on recall, in ``.audited``.
+        Column with the probability that a row was selected for a label, whose inverse weights the row; confidence of
+        the lower bound on recall, in ``.audited``.
     groups : str or sequence of str, optional
         Columns whose values are groups to compare, in ``.groups``; they need not be inputs of the model.
     fail_on : str or sequence of str, optional
         Codes of checks that must not warn, such as ``"CRC003,CRC007"``, or ``"any"``; see ``.failures``.
     min_recall, min_precision : float, optional
-        What must be reached at the price, by every class if there are several; see ``.failures``.
+        Minimum values at the price, for every class if there are several; see ``.failures``.
     n_resamples, random_state : int
         Bootstrap resamples (0 omits intervals without a closed form, such as that of F1); their seed.
     read, verbose : ReadOptions and int, optional
@@ -275,7 +277,8 @@ def evaluate_table(
         metrics=metrics,
         equation=evidence.equations,
         expense=expense,
-        noise=evidence.step_noise,
+        noise=evidence.noise,
+        effect=evidence.effect,
         notes=tuple(notes),
         unlike=scored.watch.unlike(n_alarms, price),
         recognition=recognition,

@@ -1,4 +1,4 @@
-"""export_onnx: a model as one ONNX graph in double precision, written only if it answers as the model does."""
+"""export_onnx: a model as one ONNX graph in double precision, written only if it reproduces the model."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ class OnnxExport(Result):
 
 
 def export_onnx(model: Estimator, out: str | Path) -> OnnxExport:
-    """Write a model as one ONNX graph in double precision: what `crcen export --onnx` does.
+    """Write a model as one ONNX graph in double precision, as `crcen export --onnx` does.
 
-    Before it is written, onnxruntime must give the model's outputs on artificial rows: ordinary and extreme numbers,
-    missing cells, every category with white space and in another case, unseen ones.
+    Before it is written, onnxruntime must reproduce the model's outputs on artificial rows: ordinary and extreme
+    numbers, missing cells, every category with white space and in another case, unseen ones.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def export_onnx(model: Estimator, out: str | Path) -> OnnxExport:
     Raises
     ------
     InvalidInput
-        If a column, setting or member has no ONNX form: free text, another library's classifier in a committee.
+        If a column, setting or member cannot be exported: free text, another library's classifier in a committee.
     CrcenError
         If outputs of the graph differ from those of the model.
     """
@@ -94,7 +94,7 @@ def export_onnx(model: Estimator, out: str | Path) -> OnnxExport:
     best = np.sort(np.column_stack([0.0 * merit, merit]) if merit.ndim == 1 else merit, axis=1)[:, -2:]
     is_tie = best[:, 1] - best[:, 0] < _TOLERANCE * np.maximum(1.0, np.abs(best[:, 1]))  # may fall either way
     is_same = ((decisions.astype(str) == labels.astype(str)) | is_tie).all()
-    differ = f"the graph does not answer as the model does (probabilities differ by up to {largest:.1e})"
+    differ = f"the graph does not reproduce the model (probabilities differ by up to {largest:.1e})"
     is_right = largest <= _TOLERANCE and is_same
     require(is_right, f"{differ}, so nothing was written; please report this.", error=CrcenError)
     write_atomic(out, content)
@@ -113,7 +113,7 @@ def check_exportable(model: Estimator, out: str | Path, *read: object) -> None:
     members = getattr(members, "members", None) or ()
     for one in [] if isinstance(members, str) else members:
         name = type(getattr(one, "model", one)).__name__
-        other = f"a committee with a {name} has no ONNX form here; leave it out of members, or predict in Python."
+        other = f"a committee with a {name} cannot be exported to ONNX; leave it out of members, or predict in Python."
         require_input(isinstance(one, str) or is_networks(one) or is_trees(one), other)
     bad = [one for one in getattr(model, "columns_", ()) if one.kind not in _CARRIED]
     named, drops = ", ".join(f"the {one.kind} column {one.name}" for one in bad), [f"--drop {one.name}" for one in bad]
@@ -382,7 +382,7 @@ def _network_logit(graph: _Graph, group: Member, X: _Value) -> _Value:
 def _activation(graph: _Graph, name: str, x: _Value) -> _Value:
     # Runtimes have no error function in double precision, which gelu needs.
     known = ("relu", "tanh", "sigmoid", "silu")
-    require_input(name in known, f"the activation {name} has no ONNX form here: fit with one of {', '.join(known)}.")
+    require_input(name in known, f"the activation {name} cannot be exported: fit with one of {', '.join(known)}.")
     return x * graph.apply("Sigmoid", x) if name == "silu" else graph.apply(name.capitalize(), x)
 
 
@@ -417,7 +417,7 @@ def _piecewise_linear(graph: _Graph, X: _Value, knots: Array, scores: Array) -> 
 
 
 def _tree_logit(graph: _Graph, trees: Member, X: _Value) -> _Value:
-    # The operator's answers are single: it gives numbers of leaves, whose values are added in double precision.
+    # The operator's outputs are single precision: it returns leaf numbers, whose values are added in double precision.
 
     def doubles(name: str, values: NDArray[np.generic]) -> Proto:
         return graph.onnx.numpy_helper.from_array(np.asarray(values, dtype=np.float64), name)

@@ -50,11 +50,11 @@ EFFORTS = ("quick", "standard", "best")
 QUICK: Options = {"hidden": (16,), "l2": 1e-2, "encoding": "standard", "n_members": 1, "max_epochs": 10}
 _MANY = 10_000  # rows above which a search of networks has fewer settings
 _FIT_SHARE = 0.7  # of a time limit, for members of a committee
-_FEW = 10  # rows of a class: too few for reliable figures, and for refits on halves of the rows
+_FEW = 10  # rows of a class: too few for reliable metrics, and for refits on halves of the rows
 _MOST_REFIT_ROWS = 5_000
 _MOST_GROUPS = 2_048  # into which rows are put by their hashes, so that copies stay together
-_COPIES_TOGETHER = "copies of a row were held out together, so that no model was judged on a copy of its training rows"
-_COPIES_APART = "figures of held-out rows are too good, as the model had seen copies of them: remove the copies"
+_COPIES_TOGETHER = "copies of a row were held out together, so no model was evaluated on a copy of its training rows"
+_COPIES_APART = "metrics of held-out rows are too good, because the model had seen copies of them: remove the copies"
 _MOST_UNEVEN = 100.0  # ratio of balanced weights that is pointed out
 # Shares of alarms that differ by both: a refit on more rows is another model, so some difference is expected.
 _FACTOR, _Z = 1.5, 4.0
@@ -84,12 +84,12 @@ class Selection:
         """Sentences for the user."""
         alarm, quiet = 100.0 * (self.alarm_share or 0.0), 100.0 * (self.quiet_share or 0.0)
         said = f"{alarm:.3g} % of the alarms of the earlier model have a label, and {quiet:.3g} % of other rows; "
-        said += "record the probability of each and use --audited, since rows count equally here"
+        said += "rows count equally here: record the probability of each and use --audited"
         if self.column is not None:
             said = (
-                f"weights of 1 / {self.column} were cut at {self.largest_weight or 0.0:.4g}, so that "
+                f"weights of 1 / {self.column} were limited to {self.largest_weight or 0.0:.4g}, so that "
                 f"{self.n_labelled:,} rows carry as much information as {self.effective_rows:,.0f} equally weighted "
-                "ones; figures are biased towards rows that were likely to be chosen"
+                "ones; metrics are biased towards rows that were likely to be chosen"
             )
         elif not self.n_unlabelled:
             said = "every row has a label, so the earlier model selected none of them"
@@ -131,7 +131,7 @@ def alarm_shares(
     differ = is_apart and not min(rate, learnt) <= saved <= max(rate, learnt)
     note = (
         f"on its training rows the saved model raises {1000.0 * saved:,.4g} alarms per 1,000, and the models of the "
-        f"folds, to which these rows are new, {1000.0 * folds:,.4g}: the figures above are those of the folds; "
+        f"folds, to which these rows are new, {1000.0 * folds:,.4g}: the metrics above are those of the folds; "
         "evaluate the saved model on new labelled rows before relying on it"
     )
     return {"folds": folds, "saved_model": saved, "training": training, "differ": differ}, [note] if differ else []
@@ -179,7 +179,7 @@ class FittedTable(Result):
         price, costs = self.model.weighting_, getattr(self.model, "costs_", None)
         if price.positive is not None:
             return [
-                "Price, one number under four names",
+                "Price, stated in four ways",
                 f"  budget, cost ratio  {price.cost_ratio:<10.6g} false alarms that one miss is worth",
                 f"  λ                   {price.lam:<10.6g} weight of a positive row at this price",
                 f"  α                   {price.alpha:<10.6g} 1 is balanced",
@@ -354,7 +354,7 @@ def fit_table(
     onnx: str | Path | None = None,
     report: str | Path | None = None,
 ) -> TableFit:
-    """Fit a table of mixed columns: what `crcen fit` does.
+    """Fit a model to a table of mixed columns, as `crcen fit` does.
 
     Columns of weights, audit probabilities, clusters and times are not inputs.
 
@@ -372,17 +372,17 @@ def fit_table(
     costs : CostMatrix, data frame, str or Path, optional
         Cost of each decision (columns) for each true class (rows), also as a spreadsheet; other columns are actions.
     drop, keep, categorical : sequence of str
-        Columns to leave out, to use although they look like identifiers, to take as categories; see `TableClassifier`.
+        Columns to leave out, to use although they look like identifiers, to use as categories; see `TableClassifier`.
     weight : str, optional
-        Column of sample weights, such as survey weights; out-of-fold figures are then sums of weights, 1 on average.
+        Column of sample weights, such as survey weights; out-of-fold counts are then sums of weights, 1 on average.
     audit_probability : str, optional
-        Column with the probability that a row was chosen for a label; rows count 1 / probability, within limits.
+        Column with the probability that a row was selected for a label; rows count 1 / probability, within limits.
     selected_by : fitted classifier, str or Path, optional
         The earlier model whose alarms were checked, if no probabilities were recorded.
     clusters, time : str, optional
-        Column whose equal values stay on one side of a validation split, or by which validation rows come later.
+        Column whose equal values stay in one fold, or of times: validation rows are later than training rows.
     learner : {"committee", "networks", "trees", "forest", ...}, optional
-        What is searched: by default a `CommitteeClassifier`, or one of its members alone.
+        Kind of model: by default a `CommitteeClassifier`, or one of its members alone.
     effort : {"quick", "standard", "best"}, default="standard"
         ``"quick"``: one network without a search. ``"best"``: several searches, averaged.
     time_limit : float, optional
@@ -390,7 +390,7 @@ def fit_table(
     estimator : CRCENClassifierCV or CommitteeClassifier, optional
         Another search; its weighting, positive class, folds and seed are set here.
     n_refits : int, optional
-        Refits on halves of the rows that measure `crcen.training_error`; default 6, and 0 with ``effort="quick"``.
+        Refits on halves of the rows for `crcen.training_error`; default: 6, and 0 with ``effort="quick"``.
     fingerprint : bool, default=True
         Keep truncated hashes of the training rows, by which `report` and `evaluate` recognise them.
     n_splits, random_state : int
@@ -468,7 +468,7 @@ def fit_table(
     inputs.remember(model, source, clusters, weight)
     n_refits = (0 if effort == "quick" else 6) if n_refits is None else n_refits
     until = math.inf if time_limit is None else start + 0.95 * time_limit
-    with busy("measuring the model's error", visible=bool(verbose)):
+    with busy("estimating the model uncertainty", visible=bool(verbose)):
         halves: Options = {"sample_weight": weights, "clusters": related, "random_state": random_state}
         _measure_training_error(model, encoded.X, y, n_refits, until, halves)
     if signs.leaks:
@@ -488,7 +488,7 @@ def fit_table(
         *model.notes_,
         *(str(one.message).rstrip(".") for one in caught),
         *getattr(model.estimator_, "notes_", []),
-        *([f"fewer than {_FEW} rows of {listed(rare)}: too few for reliable figures"] if rare else []),
+        *([f"fewer than {_FEW} rows of {listed(rare)}: too few for reliable metrics"] if rare else []),
         *getattr(model.estimator_, "search_notes_", []),
         *(_class_notes(model, quality) if seen_from_positive is None else seen_from_positive.notes),
         *(_why_positive(rows, model, weight) if seen_from_positive is not None and positive is None else []),
@@ -524,7 +524,7 @@ def unfitted_learner(
     """The estimator for a learner and an effort, or a copy of the given one; many rows are searched more cheaply."""
     is_own = f"a CRCENClassifierCV or a CommitteeClassifier: got {type(estimator).__name__}."
     require(estimator is None or isinstance(estimator, Learner), f"estimator must be {is_own}", "estimator")
-    check("learner", learner, estimator is None or learner is None, "be left out where an estimator is given")
+    check("learner", learner, estimator is None or learner is None, "be left out if an estimator is given")
     learners = ("committee", *MEMBERS)
     check("learner", learner, learner in (None, *learners), f"be one of {', '.join(learners)}")
     check("effort", effort, effort in EFFORTS, f"be one of {', '.join(EFFORTS)}")
@@ -532,7 +532,7 @@ def unfitted_learner(
     own = f"learner={learner}" if estimator is None else "an estimator"
     alone = f"effort={effort} must go without {own}: quick is one network, best a committee or trees."
     require(effort == "standard" or (is_search and (effort == "best" or learner is None)), alone, "effort", "learner")
-    no_limit = "time_limit must go with the learner trees or committee: a search of networks has none."
+    no_limit = "time_limit must go with the learner trees or committee: a search of networks has no time limit."
     require(time_limit is None or is_search, no_limit, "time_limit")
     is_time = time_limit is None or (isinstance(time_limit, int | float) and time_limit > 0)
     check("time_limit", time_limit, is_time, "be a number of seconds above 0")
@@ -659,7 +659,7 @@ def _class_notes(model: TableClassifier, quality: Quality) -> list[str]:
     is_stated = model.costs_ is not None or getattr(model.estimator_, "weighting", None) != "balanced"
     if not is_stated and weights[dear] >= _MOST_UNEVEN * weights[cheap]:
         ratio = f"{names[dear]} counts as much as {weights[dear] / weights[cheap]:,.0f} of {names[cheap]}"
-        notes = [f"by balanced weights one row of {ratio}; if mistakes do not cost that, state costs or class weights"]
+        notes = [f"by balanced weights one row of {ratio}; if errors have other costs, state costs or class weights"]
     known = [one.value for one in quality.areas if np.isfinite(one.value)]
     useless = f"{quality.habit} for every row costs less than these decisions: the columns have too little information"
     notes += too_good(min(known)) if known else []

@@ -127,8 +127,8 @@ def fit_files(
 ) -> FilesFit:
     """Fit a committee of a network and boosted trees to a table that need not fit in memory, and save it.
 
-    Columns are those of `crcen.TableClassifier`. Unless all are numbers without gaps in Parquet files, encoded rows are
-    written to a scratch folder: about eight bytes a number, less for categories. Copies of a row are held out together.
+    Columns are those of `crcen.TableClassifier`. Encoded rows are written to a temporary folder (about eight bytes per
+    number), unless all are complete numbers in Parquet files. Copies of a row are held out together.
 
     Parameters
     ----------
@@ -141,15 +141,15 @@ def fit_files(
     weighting, costs
         As in `crcen.fit_table`, without goals.
     hold_out : float, default=0.05
-        Share of rows held out, at most one half; 0 for none, and then a network alone.
+        Share of rows held out, at most one half; with 0 only a network is fitted.
     learner : {"committee", "networks"}, optional
         A network and LightGBM's trees, or the network alone; by default the committee if rows are held out.
     memory : int, optional
-        Bytes that this process may have in memory, libraries included; by default half of the free memory is added.
+        Limit of the memory of this process in bytes, libraries included; by default half of the free memory is added.
         With a small bound parts of the work use fewer rows. With Ray: bytes for the rows of the trees of all workers.
     epochs, workers : int
         Passes of the network over the rows; with Ray, how many workers train. Of a committee, a network is left out if
-        a trial of it on some rows gets no weight, unless ``parameters`` state how to train it.
+        a trial network on a sample gets no weight, unless ``parameters`` are given for it.
     storage : str or Path, optional
         A folder for checkpoints, from which the same call continues, and scratch files; with Ray all machines see it.
     **parameters
@@ -265,7 +265,7 @@ def fit_files(
             fewest, rarest = min((int((y == label).sum()), str(label)) for label in classes)
             if fewest < _FEWEST_TO_STACK:
                 few = f"{plural(fewest, 'held-out row')} of {rarest}, and a committee needs {_FEWEST_TO_STACK}"
-                notes.append(f"the model is a network alone: {few}; hold out a larger share of the rows")
+                notes.append(f"the model is only a network: {few}; hold out a larger share of the rows")
                 held_out.evidence.merge(held_out.stacking)
                 held_out.stacking = FrameSample(1, 0)
             else:
@@ -293,7 +293,7 @@ def fit_files(
             network = fit(source, target, price, **where, **settings)
             network.pos_label = positive
         else:
-            notes.append("there is no network, since a trial of one on some rows got no weight beside the trees")
+            notes.append("the model has no network: a trial network on a sample got no weight beside the trees")
         estimator: Estimator = network
         if rows is not None:
             kinds = ("trees",) if network is None else ("networks", "trees")
@@ -429,7 +429,7 @@ def _rows(
                 table, learned.used, survey.target, labels, folder, use, bound.releasing(show), also, **how
             )
         for name, number in unreadable.items():
-            learned.notes.append(f"cells of {name} that are not of its kind were taken as missing: {number:,}")
+            learned.notes.append(f"cells of {name} that do not have its type are treated as missing: {number:,}")
         yield EncodedRows(folder, learned.used, bound.share("open"))
 
 

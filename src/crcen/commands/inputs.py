@@ -38,7 +38,7 @@ _MOST_VALUES, _PARTS = 20, 5
 
 Source = Table
 Label: TypeAlias = bool | int | str
-# A data frame, a file, or several; `open_table` says what else.
+# A data frame, a file, or several; see `open_table`.
 Data: TypeAlias = object
 
 
@@ -192,12 +192,12 @@ def class_labels(
     spelt: dict[str, str] = {}
     for text in (str(cell).strip() for cell in labels):
         if text.isdecimal() and spelt.setdefault(label_key(text), text) != text:
-            notes = [f"{target} has {spelt[label_key(text)]} and {text}, taken as one value since they are one number"]
+            notes = [f"{target} has {spelt[label_key(text)]} and {text}, treated as one value: they are one number"]
     classes, by_key = sorted(set(labels.values())), dict[str, list[Label]]()
     for label in classes:
         by_key.setdefault(label_key(label), []).append(label)
     alike = _listed(next((same for same in by_key.values() if len(same) > 1), []))
-    differ = "which differ in capital letters alone: write them alike"
+    differ = "which differ only in capital letters: write them alike"
     require_input(not alike, f"the target {target} has {alike}, {differ}.")
     require_input(classes, f"{where} has no row with a value of {target}.")
     is_there = positive is None or label_key(positive) in by_key
@@ -223,7 +223,7 @@ def class_labels(
 def duplicate_lines(found: Duplicates) -> list[str]:
     """What to print about copies of rows: notes, or their number where columns have few different values."""
     if found.n_copies and found.is_coarse and found.label is None:
-        return [f"Duplicates: {found.n_copies:,} of {found.n_rows:,} rows equal others, as columns have few values"]
+        return [f"Duplicates: {found.n_copies:,} of {found.n_rows:,} rows equal others because columns have few values"]
     return [f"Note: {note}." for note in found.notes]
 
 
@@ -266,7 +266,7 @@ def model_of(model: FittedModel | str | Path) -> FittedModel:
 
 
 def input_columns(model: FittedModel) -> list[str]:
-    """The columns that a model decides by; empty if it does not know their names."""
+    """The input columns of a model; empty if it does not store their names."""
     columns = getattr(model, "columns_", None)
     names = getattr(model, "feature_names_in_", ()) if columns is None else [column.name for column in columns]
     return [str(name) for name in names]
@@ -281,7 +281,7 @@ def target_of(target: str | None, model: FittedModel, source: Source) -> str:
     stated = InvalidInput if target is None else InvalidParameter
     check_column(name, source.columns, "the target", source.name, stated)
     got = f"got {name}; that of training was {known}." if known else f"got {name}."
-    require(name not in input_columns(model), f"the target must not be a column that the model decides by: {got}")
+    require(name not in input_columns(model), f"the target must not be an input of the model: {got}")
     return name
 
 
@@ -337,9 +337,9 @@ def audit_probabilities(frame: pd.DataFrame, column: str, is_labelled: Bools) ->
 
 
 def weight_notes(model: FittedModel, weight: str | None) -> list[str]:
-    """What to say where a model learnt from rows of unequal weight and these count once each."""
+    """A note if the model was trained with row weights and these rows have none."""
     name = getattr(model, "weight_name_", None)
-    counted = f"the model learnt from rows counted by {name}, and these count once each"
+    counted = f"the model was trained with the row weights {name}, and these rows have equal weights"
     return [] if weight is not None or name is None else [f"{counted}: name the column {name} as their weight"]
 
 

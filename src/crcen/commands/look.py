@@ -38,14 +38,14 @@ class ColumnLook:
     kind: str  # number, boolean, category, date, text, or left out
     n_missing: int
     n_values: int  # different ones
-    examples: tuple[str, ...]  # commonest values; for numbers the minimum, the median and the maximum
+    examples: tuple[str, ...]  # most frequent values; for numbers the minimum, the median and the maximum
     plan: str  # what a fit would do with it
     note: str = ""  # how it was read, if that is not obvious: money as text, another decimal mark
     area: float = math.nan  # under the ROC curve of the column alone; NaN without a target and if left out
 
     @property
     def is_suspect(self) -> bool:
-        """Whether it nearly separates the classes by itself, as values recorded after the event do."""
+        """Whether the column alone nearly separates the classes, as values recorded after the event do."""
         return self.area >= LEAK_AREA
 
     def cells(self, n_rows: int) -> tuple[str, ...]:
@@ -100,7 +100,7 @@ class TableLook(ShownInOneLine):
         size = f"{plural(self.n_rows, 'row')}, {plural(len(self.columns), 'column')}"
         lines = [f"{self.data}: {size}{self._labels()}", ""]
         has_area = any(not math.isnan(one.area) for one in self.columns)
-        head = ("column", "kind", "missing", "values", "area", "what a fit does with it")
+        head = ("column", "kind", "missing", "values", "area", "use in a fit")
         table = [head, *(one.cells(self.n_rows) for one in self.columns)]
         width = max(len(cells[0]) for cells in table)
         for name, kind, missing, values, area, plan in table:
@@ -146,26 +146,26 @@ def inspect_table(
     read: ReadOptions | None = None,
     verbose: int = 0,
 ) -> TableLook:
-    """Summarise a table before a fit: what `crcen look` does.
+    """Summarise a table before a fit, as `crcen look` does.
 
     Parameters
     ----------
     data, drop, keep, categorical, read
         As in `crcen.fit_table`.
     target : str, optional
-        Column with the labels; with it, columns that nearly separate the classes by themselves are named.
+        Column with the labels; columns that alone nearly separate the classes are then reported.
     positive : label, optional
         The positive label; without it the target may have up to fifty labels, and each is compared with the rest.
     clusters : str, optional
         Column of rows that belong together, such as a patient; no input.
     audit_probability : str, optional
-        Column with the probability that a row was chosen for a label. Shares and areas are then weighted by
+        Column with the probability that a row was selected for a label. Shares and areas are then weighted by
         1 / probability, and rows without a label are unlabelled, not negative.
     random_state, verbose : int, default=0
-        Seed of rows and halves for the areas of single columns; 1 shows progress on a terminal.
+        Seed of the samples for the areas of single columns; 1 shows progress on a terminal.
     """
     source = inputs.source_of(data, read)
-    with busy("looking at the table", visible=bool(verbose)):
+    with busy("inspecting the table", visible=bool(verbose)):
         rows = _rows(source, target, positive, audit_probability, clusters)
         reasons = dict.fromkeys([drop] if isinstance(drop, str) else drop, "asked for")
         if audit_probability is not None:
@@ -203,7 +203,7 @@ def inspect_table(
         cells = [(name, value, n) for name, found in odd.items() for value, n in found.items()]
         shown = listed(f"{name} {value:g} ({plural(n, 'cell')})" for name, value, n in cells)
         notes.append(
-            f"numbers that may stand for a missing value: {shown}; read them so with --missing "
+            f"numbers that may stand for a missing value: {shown}; treat them as missing with --missing "
             f"{quote(cells[0][0])}={cells[0][1]:g}"
         )
     if words:
@@ -252,7 +252,7 @@ def _far_dates(reader: TableClassifier, table: TableCells) -> dict[str, dict[str
 
 
 class _Rows(NamedTuple):
-    """Rows without the target; the class of each by its place in ``counts``, and weights if audited."""
+    """Rows without the target; the class of each as an index of ``counts``, and weights if audited."""
 
     frame: pd.DataFrame
     counts: dict[Label, int]

@@ -106,7 +106,7 @@ class ExpectedFigures:
         return {**own, **overall, "classes": labelled}
 
     def lines(self, before: "ExpectedFigures | None", unit: str) -> list[str]:
-        """Figures with the middle 95 % of chance, each beside that of training."""
+        """Metrics with 95 % intervals, each with the value of training."""
         lines = []
         for label, own in self.figures.items():
             form, most, of = (".3g", math.inf, unit) if label is None else (".2f", 1.0, "")
@@ -154,7 +154,7 @@ class TableWatch(ShownInOneLine):
     @property
     def _causes(self) -> list[str]:
         broken = any(one["alarms"] for one in self.declared)
-        causes = {"rows unlike training": self.unlike, "drift by labels": self.alarms, "broken criterion": broken}
+        causes = {"differences from training": self.unlike, "drift by labels": self.alarms, "broken criterion": broken}
         return [cause for cause, found in causes.items() if found]
 
     def to_dict(self) -> Values:
@@ -177,9 +177,9 @@ class TableWatch(ShownInOneLine):
 
     def parts(self) -> dict[str, list[str]]:
         """The result in words, by subject."""
-        columns = ["like those of training as far as chance can tell"]
+        columns = ["no differences from training beyond chance"]
         if self.unlike:
-            columns = ["unlike training, more than chance allows:", *(f"  {one.sentence}" for one in self.unlike)]
+            columns = ["differences from training beyond chance:", *(f"  {one.sentence}" for one in self.unlike)]
         decided = f"{self.n_alarms:,} alarms ({100 * self.n_alarms / self.n_rows:.3g} %)"
         if self.rule.price.positive is None:
             decided = listed_counts(self.decided.items(), most=12)
@@ -195,39 +195,39 @@ class TableWatch(ShownInOneLine):
             "Columns": columns,
             "Expected": [
                 *self.expected.lines(self.before, unit),
-                "if the probabilities are still right, which only labels can tell",
+                "if the probabilities are still right, which only labels can show",
             ],
             "Labels": [self.label_sentence, *held],
             **({"Declared": declared} if declared else {}),
-            "Watch": [
-                f"all calls together raise a false alarm with a probability of at most {self.false_alarm_rate:g}",
+            "Error rate": [
+                f"the probability of any false alarm over all calls is at most {self.false_alarm_rate:g}",
                 *(["declared criteria add at most one minus the declared confidence"] if declared else []),
             ],
         }
 
     @property
     def label_sentence(self) -> str:
-        """What labels say so far."""
+        """A sentence on the labels so far."""
         if self.reading is None:
-            return "none has been counted yet" if self.n_held else "none has come yet"
+            return "none counted yet" if self.n_held else "none yet"
         so_far, drifts = f"{self.reading.n_rows:,} so far", self.reading.drift_by_class
         known = [k for k, one in enumerate(drifts) if math.isfinite(one)]
         if self.rule.price.n_classes == 2:
             so_far += f", {self.reading.counts[1]:,} of them positive"
-            drift, off = drifts[0], "the model is off"
+            drift, off = drifts[0], "drift"
         elif known:
             most = max(known, key=lambda k: abs(drifts[k]))
-            drift, off = drifts[most], f"most off is {self.rule.labels[most]}"
+            drift, off = drifts[most], f"largest drift, of {self.rule.labels[most]},"
         else:
-            return f"{so_far}: too few to say anything"
+            return f"{so_far}: too few for an estimate"
         if self.alarms:
             return f"{so_far}: {'; '.join(map(str, self.alarms))}"
-        off = f"{so_far}: {off} by {drift:+.2f} in log-odds, which"
+        off = f"{so_far}: {off} {drift:+.2f} in log-odds"
         if self.reading.log_evidence == 0.0:  # exactly: the test has not been opened
-            few = "rows held out of training are too few to compare with, so later labels are compared with these"
-            return f"{off} was not tested: {few}"
+            few = "too few rows were held out of training to compare with, so later labels are compared with these"
+            return f"{off}, not tested: {few}"
         evidence = math.exp(min(self.reading.log_evidence, 700.0))
-        return f"{off} is no alarm (evidence {evidence:.3g} : 1)"
+        return f"{off}, no alarm (evidence {evidence:.3g} : 1)"
 
 
 @logged
@@ -258,7 +258,7 @@ def monitor_table(
     Parameters
     ----------
     model, weighting, costs, weight, clusters, read, verbose
-        See `crcen.evaluate_table`. A price changes the expected figures; rows of a cluster count as one arrival.
+        See `crcen.evaluate_table`. A price changes the expected metrics; rows of a cluster count as one arrival.
     data : data frame, str or Path
         Rows since the last call. Those with a value in the target column are counted as labelled.
     state : str or Path, optional
@@ -284,7 +284,7 @@ def monitor_table(
     rate = false_alarm_rate
     check("false_alarm_rate", rate, is_share(rate), "lie between 0 and 1")
     inputs.check_outputs({"state": state, "page": page}, model, data, declaration, costs)
-    check("when", when, when is None or cohort is None, "be left out with cohort=, which says when", "cohort")
+    check("when", when, when is None or cohort is None, "be left out with cohort=, which states the time", "cohort")
     stated = None if declaration is None else declaration_of_model(declaration, model, clusters)
     clusters = clusters if stated is None else stated.clusters
     roles = {"weight": weight, "clusters": clusters, "cohort": cohort, "audit_probability": audit_probability}
@@ -314,7 +314,7 @@ def monitor_table(
             rows, notes = _new_rows(kept, rows, hashes, source.name)
         is_partly_labelled = audit_probability is None and known.any() and not known.all()
         if is_partly_labelled and selection_of(fitted, known, scored.p).is_alarms_only:
-            notes.append("labels only where the model alarmed: they say nothing about the other rows (CRC011)")
+            notes.append("only alarms have labels: they say nothing about the other rows (CRC011)")
         if len(rows):
             if isinstance(now, str) and now.strip().lstrip("-").isdigit():
                 now = int(now)
@@ -411,7 +411,7 @@ def _new_rows(kept: "MonitorState", rows: Index, hashes: Hashes, name: str) -> t
         are_known = twins * max(len(earlier) / len(own), 1.0) < _MOST_TWINS
         is_same = n_matches == smaller and (len(own) == len(earlier) or len(values) > 0.5 * len(own))
         if (are_known and n_matches > 0.5 * len(own)) or (is_same and smaller > 1):
-            where = f"in call {call.get('call')} ({call.get('when')}): counted twice they would pass for new evidence."
+            where = f"in call {call.get('call')} ({call.get('when')}): they must not be counted twice."
             raise InvalidInput(f"{n_matches:,} of {len(own):,} labelled rows of {name} were counted before, {where}")
         if are_known and n_matches:
             left_out |= matches
@@ -452,7 +452,7 @@ class DeclaredWatch:
         """With the tests of earlier calls, if there are any."""
         if state is None:
             return cls(declared, costs)
-        other = "this watch was begun with another declaration: begin a new one."
+        other = "this monitor was started with another declaration: start a new one."
         require_input(state["digest"] == declared.digest, other)
         tests = {text: Sequences.from_state(groups) for text, groups in state["tests"].items()}
         return cls(declared, costs, tests, state["broken"])
@@ -546,18 +546,18 @@ class MonitorState:
             kept = cls(model_digest(model), rate, monitor)
         else:
             found = read_state(state, _STATE, "watch")
-            other = f"{state} is the watch of another model: after a new fit begin a new one, with another name."
+            other = f"{state} is the monitor state of another model: after a refit, start a new one with another name."
             require_input(found["model"] == model_digest(model), other)
             monitor = KeyEquationMonitor.from_state(found.pop("labels"), model)
             kept = cls(**found, monitor=monitor)
         begun = {"false_alarm_rate": kept.false_alarm_rate, "delay": kept.monitor.delay}
         for name, given in {"false_alarm_rate": None if rate == FALSE_ALARM_RATE else rate, "delay": delay}.items():
             started = "none" if begun[name] is None else begun[name]
-            same = f"{name} must not change in a watch that was started with {started}: got {given}."
+            same = f"{name} must not change in a monitor that was started with {started}: got {given}."
             require(given is None or given == begun[name], same, name)
-        needed = "cohort must name the column of days or weeks, since this watch holds labels back."
+        needed = "cohort must name the column of days or weeks, because this monitor holds labels back."
         require(begun["delay"] is None or cohort is not None, needed, "cohort")
-        alone = "cohort= and now= need delay=, which says how long labels are held back."
+        alone = "cohort= and now= need delay=, which states how long labels are held back."
         require(begun["delay"] is not None or cohort is now is None, alone, "cohort", "now", "delay")
         return kept
 

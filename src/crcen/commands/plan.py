@@ -1,4 +1,4 @@
-"""plan_table: how many labels or audits are needed to find a drift, to show a recall, or to know a cost."""
+"""plan_table: the number of labels or audits needed to find a drift, to show a recall, or to estimate a cost."""
 
 import math
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ class TablePlan(Result):
 
     @property
     def n_audits(self) -> float | None:
-        """Audits that suffice for all classes, if a bound on recall was asked for; infinite if no number does."""
+        """Audits that suffice for all classes, if a bound on recall was requested; infinite if no number suffices."""
         return max(self.audits.values()) if self.audits else None
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class TablePlan(Result):
     @property
     def sentences(self) -> list[str]:
         """The plan in words, by goal and class."""
-        found, none = [], "since the expected recall is not above it"
+        found, none = [], "because the expected recall is not above it"
         whose = {label: "" if self.rule.positive is not None else f" of {label}" for label in self.rule.labels}
         for goal, own in self.labels.items():
             for label, n in own.items():
@@ -72,9 +72,9 @@ class TablePlan(Result):
                     "cost_width": f"a cost per 1,000 rows within ±{size / 2:g}",
                 }[goal]
                 power = "" if goal == "cost_width" else f" with a power of {self.power:g}"
-                why = "since it is too narrow" if goal == "cost_width" else none
+                why = "because it is too narrow" if goal == "cost_width" else none
                 if goal == "drift" and label is not None:
-                    error = f"since the model's own error is {self.uncertainty[label]:.2g} log-odds"
+                    error = f"because the model uncertainty is {self.uncertainty[label]:.2g} log-odds"
                     why = f"{error}; more training rows are needed"
                 drawn = "drawn at random"
                 if self.clusters is not None and math.isfinite(n):
@@ -111,7 +111,7 @@ def plan_table(
     read: ReadOptions | None = None,
     verbose: int = 0,
 ) -> TablePlan:
-    """Numbers of labels and audits that suffice for a goal, as `crcen plan` does; rows need no labels.
+    """Compute how many labels or audits a goal needs, as `crcen plan` does; rows need no labels.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def plan_table(
         How audits are drawn, as in `crcen.predict_table`; seed of their simulation.
     clusters : str, optional
         Column of rows that belong together, such as a patient: more labels are needed then, by the design effect of the
-        labels here, if there are any, otherwise as if rows of a cluster were alike.
+        labels here, if there are any, otherwise as if rows of a cluster were equal.
     """
     require(audit_rule in AUDIT_RULES, f"audit_rule must be neyman or uniform: got {audit_rule!r}.", "audit_rule")
     asked = {"drift": drift, "recall_bound": recall_bound, "cost_width": cost_width}
@@ -209,7 +209,7 @@ def plan_table(
 def _effect(
     y: Index, p: Array, actions: Index, clusters: Index, rule: RowRule, trained: Array, goal: str, label: Label | None
 ) -> float:
-    """How many more labels rows in clusters need for a goal, by their labels (−1 if unknown: rows are alike)."""
+    """Factor by which clusters increase the labels for a goal, from their labels (−1 if unknown: rows are equal)."""
     k = -1 if label is None else rule.labels.index(label)
     if goal == "drift" and y.min() >= 0:
         values = residual_values(p, trained, k)

@@ -31,7 +31,7 @@ from crcen.theory.rows import Array, DataFrame, Estimator, Index, share_text
 from crcen.theory.thresholds import MetGoal, ReviewedRows
 
 _LONGEST = 60  # characters of a label in the name of its column
-# Without a positive class: the column that says what reasons are for.
+# Without a positive class: the column with the classes that the reasons compare.
 _REASONS_FOR = "reasons_for"
 _MOST_REASONS = 100
 
@@ -48,7 +48,7 @@ class RowReasons(Result):
         is_right = isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= _MOST_REASONS
         check("reasons", number, is_right, f"be a whole number from 0 to {_MOST_REASONS}")
         has_reasons = hasattr(model, "reasons") or not number
-        require(has_reasons, f"a {type(model).__name__} gives no reasons; models that crcen fit writes do.")
+        require(has_reasons, f"a {type(model).__name__} has no reasons; models of crcen fit have.")
         self.model: Estimator = model
         self.number, self.positive = number, model.weighting_.positive
         first = [_REASONS_FOR] if number and self.positive is None else []
@@ -81,9 +81,9 @@ class RowReasons(Result):
         if not self.n_rows:
             return "No row is an alarm, so there are no reasons"
         exact = f"standard error at most {self.standard_error:.2g}" if self.standard_error else "exact"
-        of, scale = "row", "log-odds of a class against the likeliest other one"
+        of, scale = "row", "log-odds of a class against the most probable other class"
         if self.positive is not None:
-            of, scale = "alarm", f"log-odds, against rows with {self.base:.2f} in the mean"
+            of, scale = "alarm", f"log-odds, against rows with {self.base:.2f} on average"
         return f"Reasons of {plural(self.n_rows, of)}, in {scale}: {exact}"
 
 
@@ -215,16 +215,16 @@ def predict_table(
         The decision that is no alarm, for audits by a model of several classes; by default its most frequent class.
     clusters : str, optional
         Column of rows that belong together, also in ``held_out``: the comparison with training rows, the interval of
-        ``prevalence="auto"`` and guarantees allow for it. Decisions do not change.
+        ``prevalence="auto"`` and guarantees account for it. Decisions do not change.
     id, all_columns : str or list of str, and bool
         Columns to copy, or all of them; by default rows are numbered from 1 in a column ``row``.
     sort : bool, default=False
         Sort by decreasing risk: the probability that a row is not of the default class. All rows are then in memory.
     safe_csv, append : bool, default=False
-        Put an apostrophe before texts that a spreadsheet would take for formulas; add to an existing database table.
+        Put an apostrophe before texts that a spreadsheet would run as formulas; add to an existing database table.
     reasons : int, default=0
         Columns ``reason_1`` and so on: for each alarm the columns that raised or lowered its log-odds most; for more
-        than two classes for every row, with ``reasons_for``: the decided class against the likeliest other one.
+        than two classes for every row, with ``reasons_for``: the decided class against the most probable other one.
     random_state, chunk_rows : int
         Seed of the draws: the same seed and row give the same draw; rows per chunk.
     """
@@ -236,7 +236,7 @@ def predict_table(
     chosen: ChosenWeighting | None = None
     chosen_notes: list[str] = []
     if held_out is not None:
-        both = "held_out= and prevalence= do not go together: held-out rows have a share of their own."
+        both = "held_out= and prevalence= cannot be combined: held-out rows have their own prevalence."
         require(prevalence is None, both, "held_out", "prevalence")
         chosen, chosen_notes = _chosen_on(model, held_out, read, weighting, clusters, verbose)
         weighting = chosen.weighting
@@ -299,7 +299,7 @@ def predict_table(
             frame = frame.iloc[np.argsort(-np.concatenate(risks), kind="stable")].reset_index(drop=True)
         if writer is not None and frame is not None:
             writer.write(frame)
-    uses = f"clusters change no answer: of each {clusters} at most one row was compared with the training rows"
+    uses = f"clusters do not change decisions: of each {clusters} at most one row was compared with the training rows"
     cluster_notes = [f"{uses}, and intervals and guarantees allow for dependent rows"] if clusters is not None else []
     is_one_price = met is None and rule.review is None and cost_column is None and shares is None
     price: Price | None = rule.price
@@ -330,7 +330,7 @@ def predict_table(
 
 
 def answer_columns(rule: RowRule) -> list[str]:
-    """Names of the columns with answers: without line breaks, each its own."""
+    """Names of the output columns: without line breaks, all different."""
     if rule.price.positive is not None:
         return ["probability", "decision"]
     names = ["decision"]
@@ -362,14 +362,14 @@ def _chosen_on(
 
 
 def _copied(id: str | Sequence[str] | None, all_columns: bool, source: Source, taken: tuple[str, ...]) -> list[str]:
-    """Columns of the table that are copied beside the answers, whose names are taken."""
+    """Columns of the table to copy to the output; names of output columns are not allowed."""
     ids = [id] if isinstance(id, str) else list(id or ())
     for name in ids:
         inputs.check_column(name, source.columns, "id", source.name)
     if all_columns:
         ids = [*ids, *(name for name in source.columns if name not in ids)]
     for name in ids:
-        own = f"id must not be called {name}: that column is for the model's answer; rename it."
+        own = f"id must not be called {name}: that column is for the output of the model; rename it."
         require(name not in taken, own, "id")
     return ids
 
@@ -390,7 +390,7 @@ def _all_rows(
 
 
 def _again(source: Source, p: Array, chunk_rows: int) -> Chunks:
-    """The chunks of a table once more, with the probabilities that they got."""
+    """The chunks of a table again, with their probabilities."""
     for chunk in filter(len, source.chunks(chunk_rows)):
         yield chunk, p[: len(chunk)]
         p = p[len(chunk) :]

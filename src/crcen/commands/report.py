@@ -29,7 +29,7 @@ class TableReport:
     n_rows: int
     findings: tuple[Finding, ...] = ()  # of every check, by code
     notes: tuple[str, ...] = ()
-    review: ReviewedRows | None = None  # three answers, if rows between two prices go to review
+    review: ReviewedRows | None = None  # three decisions, if rows between two prices go to review
     shares: rules.ClassShares | None = None  # that the probabilities were moved to
     audited: rules.AuditedRows | None = None  # bounds on recall and missed rows, if labels were drawn
 
@@ -90,7 +90,7 @@ def report_table(
     read: ReadOptions | None = None,
     verbose: int = 0,
 ) -> TableReport:
-    """Write one self-contained HTML page about a model on labelled rows: what `crcen report` does.
+    """Write one self-contained HTML page about a model on labelled rows, as `crcen report` does.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def report_table(
         Files of `crcen.declare` and `crcen.certify` (JSON) of this model, which the page links to.
     """
     inputs.check_outputs({"out": out}, model, data, *others, costs, declaration, certificate, pages=("out",))
-    is_used, bound = audit_probability is not None, "go with audit_probability=, as it is that of the bound on recall"
+    is_used, bound = audit_probability is not None, "go with audit_probability=: it applies to the bound on recall"
     check("confidence", confidence, confidence == LEVEL or is_used, bound, "audit_probability")
     model_path = str(model) if isinstance(model, str | Path) else None
     links = evidence_links(out, model_path, declaration, certificate)
@@ -119,7 +119,7 @@ def report_table(
     if weighting is not None or costs is not None:
         if column is not None or rule.goal is not None:
             given, found = "weighting" if costs is None else "costs", rule.labels[column or 0]
-            why = f"this model finds {found}, and its page has a price to move; crcen evaluate judges it at another."
+            why = f"this model finds {found}, and its page has a price slider; crcen evaluate takes other prices."
             raise InvalidParameter(f"{given} must be left out: {why}", parameter=given)
         options["costs"] = rule.costs
     rows = judging.labelled(verbose, prevalence, keeps_all=True)

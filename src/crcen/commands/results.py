@@ -51,7 +51,7 @@ def read_state(path: str | Path, kind: tuple[str, int], what: str) -> Values:
     """The content of a state that `write_state` wrote; a changed file is rejected."""
     content = read_json(path, *kind, f"the state of a {what}")
     if content.pop("digest", None) != state_digest(content):
-        raise InvalidInput(f"{path} is a damaged state of a {what}, since its digest does not match: begin a new one.")
+        raise InvalidInput(f"{path} is a damaged state of a {what}: its digest does not match; start a new one.")
     return {name: value for name, value in content.items() if name not in ("format", "version")}
 
 
@@ -82,7 +82,7 @@ def read_json(path: str | Path, form: str, version: int | None, what: str) -> Va
 
 def reject_constant(name: str) -> None:
     """Reject NaN and infinities, as ``parse_constant`` of `json.loads`."""
-    raise ValueError(f"{name} is no number of JSON; null is missing")
+    raise ValueError(f"{name} is not a JSON number; null is missing")
 
 
 def file_digest(path: str | Path) -> str:
@@ -91,7 +91,7 @@ def file_digest(path: str | Path) -> str:
 
 
 def model_digest(model: FittedModel) -> str:
-    """A digest of a fitted model: its price, its columns and the numbers that it answers from."""
+    """A digest of a fitted model: its price, its columns and its parameters."""
     inner: Estimator = model.estimator_ if isinstance(model, TableClassifier) else model
     names = [column.name for column in model.columns_] if isinstance(model, TableClassifier) else []
     ensemble, weights = getattr(inner, "ensemble_", None), model.weighting_.weights

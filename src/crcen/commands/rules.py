@@ -1,4 +1,4 @@
-"""What mistakes are worth as users state it, how rows are decided by it, class shares, audits, and what labels say."""
+"""Costs of errors as users state them, decisions by them, class shares, audits, and bounds from audited labels."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -54,11 +54,11 @@ def step_resamples(price: Price) -> int:
     return 1000 if price.positive is not None else max(100, 1000 // price.n_classes)
 
 
-def step_values(curve: ExpenseCurve, noise: float = 1.0) -> list[Values]:
-    """Steps of the weight of a class as plain values; noise of the fitted model."""
+def step_values(curve: ExpenseCurve, noise: float = 1.0, effect: float = 1.0) -> list[Values]:
+    """Steps of the weight of a class as plain values; noise of the fitted model, effect of clusters."""
     values = []
     for one in curve:
-        z = one.deviation(noise)
+        z = one.deviation(noise, effect)
         values.append(
             {
                 "label": json_value(curve.rows.label(one.number)),
@@ -74,7 +74,7 @@ def step_values(curve: ExpenseCurve, noise: float = 1.0) -> list[Values]:
     return values
 
 
-def step_lines(curve: ExpenseCurve, noise: float = 1.0) -> list[str]:
+def step_lines(curve: ExpenseCurve, noise: float = 1.0, effect: float = 1.0) -> list[str]:
     """Each step as a line: the bracket, what was paid, and the verdict."""
     lines = []
     for one in curve:
@@ -84,7 +84,7 @@ def step_lines(curve: ExpenseCurve, noise: float = 1.0) -> list[str]:
             paid += f", {one.expense:.4g} a catch"
         if math.isfinite(one.low) and math.isfinite(one.high):
             paid += f" ({one.low:.4g} to {one.high:.4g})"
-        lines.append(f"{bracket:<26} {paid}: {one.sentence(one.deviation(noise))}")
+        lines.append(f"{bracket:<26} {paid}: {one.sentence(one.deviation(noise, effect))}")
     return lines
 
 
@@ -99,11 +99,11 @@ def stated_weighting(weighting: Weighting, costs: CostsLike, classes: Sequence[o
     if isinstance(weighting, str) and weighting == "none":
         weighting = None
     is_one = costs is None or weighting is None or (isinstance(weighting, str) and weighting == "balanced")
-    require(is_one, f"costs= and {weighting!r} both say what mistakes are worth: give one of them.", "costs")
+    require(is_one, f"costs= and {weighting!r} both state the costs of errors: give one of them.", "costs")
     if costs is not None or isinstance(weighting, CostMatrix):
         found = costs_from(weighting if costs is None else costs, classes)
         differ = found.n_rows is not None or (np.ptp(found.costs, axis=1) > 0.0).any()
-        require(differ, "costs must differ between decisions: whatever is decided costs the same by these.", "costs")
+        require(differ, "costs must differ between decisions: these costs are the same for every decision.", "costs")
         weights = found.class_weights()
         if len(classes) == 2 and weights is not None:  # a price of two classes, which all tools for two understand
             return dict(zip(classes, weights.tolist(), strict=True))
@@ -129,7 +129,7 @@ def decision_price(weighting: Weighting, costs: CostsLike, model: FittedModel) -
         found = [found[label] for label in classes]
     if trained.positive is None:
         return trained.replace(found)
-    actions = "these costs have actions of their own, and this model was fitted for a price of two classes"
+    actions = "these costs have additional actions, and this model was fitted for a price of two classes"
     require(not isinstance(found, CostMatrix), f"{actions}: fit it with costs=, or use review=.", "costs", "review")
     if isinstance(found, list):  # with a cost ratio of full precision
         found = CostRatio(found[trained.positive] / found[1 - trained.positive])
@@ -348,18 +348,18 @@ def rule_of(
     needs_labels = "a guarantee needs labelled rows that the model did not see: name their file with held_out=."
     require(goal is None or goal.confidence is None or is_labelled, needs_labels, "held_out")
     is_by_time = goal is not None and goal.period is not None
-    no_time = f"{goal} needs time=, the column that says when rows came in."
+    no_time = f"{goal} needs time=, the column with the time of each row."
     require(not is_by_time or time is not None or is_labelled, no_time, "time")
-    no_time = "time must go with a capacity for a day or a week: here nothing depends on it."
+    no_time = "time must go with a capacity per day or week: it is not used otherwise."
     require(time is None or is_by_time, no_time, "time")
-    alone = "alarm_cost must go with cost_column=, whose unit it is in."
+    alone = "alarm_cost must go with cost_column=, which has the same unit."
     require(alarm_cost is None or cost_column is not None, alone, "alarm_cost", "cost_column")
     if not is_labelled:
         given = [name for name in ("review", "cost_column") if options[name] is not None]
         ways = [*(f"{name}=" for name in given), *([] if goal is None else [str(goal)])]
         both = f"{' and '.join(ways)} both decide which rows are alarms: give one of them."
         require(not given or len(ways) == 1, both, *given)
-        alone = "cost_column must go without another price: it is a price for each row."
+        alone = "cost_column must go without another price: it states a price for each row."
         require(cost_column is None or (weighting is None and costs is None), alone, "cost_column")
     inputs.role_columns(source, None, {"cost_column": cost_column, "time": time})
     return RowRule(
@@ -512,7 +512,7 @@ class RowCosts(Result):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Audits(Result):
-    """Quiet rows that were drawn to be checked; prints itself."""
+    """Rows without an alarm that were drawn for an audit."""
 
     keys = "rule quiet_rows=n_quiet expected drawn=n_drawn to_check=n_checked smallest_probability"
     rule: str  # "neyman" or "uniform"
@@ -569,7 +569,7 @@ def draw_audits(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AuditedRows(Result):
-    """What labels of alarms and audits say about all rows; prints itself."""
+    """Bounds for all rows from the labels of alarms and audits."""
 
     keys = (
         "confidence quiet_rows=n_quiet audited_rows=n_audited effective_rows=effective "

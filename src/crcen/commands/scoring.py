@@ -1,4 +1,4 @@
-"""Rows that a model judges: the request, checked once; probabilities by chunk; comparison with training rows."""
+"""Scoring rows with a model: the request, checked once; probabilities by chunk; comparison with training rows."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,10 +32,10 @@ Chunks: TypeAlias = Iterator[tuple[pd.DataFrame, Array]]  # rows, and the probab
 
 CHUNK_ROWS, _CHUNK_BYTES = 50_000, 2**24  # at a time, and as many as take this memory once encoded
 _KINDS = {
-    "unseen": "categories that training did not have were ignored",
-    "unreadable": "cells written otherwise than in training were taken as missing",
-    "missing": "cells are missing where none was in training, and were filled",
-    "clipped": "values far outside of the training range were clipped",
+    "unseen": "categories that did not occur in training were ignored",
+    "unreadable": "cells written otherwise than in training were treated as missing",
+    "missing": "missing cells in columns that had none in training were filled",
+    "clipped": "values far outside the training range were clipped",
 }
 
 
@@ -56,7 +56,7 @@ def model_rows(model: FittedModel, frame: pd.DataFrame, ignored: set[str]) -> pd
 
 def unlike_lines(unlike: Sequence[Difference]) -> list[str]:
     """Differences from training as lines of text."""
-    head = ["Unlike training, more than chance allows:"] if unlike else []
+    head = ["Differences from training beyond chance:"] if unlike else []
     return [*head, *(f"  {one.sentence}" for one in unlike)]
 
 
@@ -150,13 +150,13 @@ class RowWatch:
         """A sentence for each kind of cell or column that training did not prepare for."""
         notes = []
         if self._rows is None and hasattr(self._model, "columns_"):
-            notes.append("this model keeps no profile of its training rows, so that these were not compared with them")
+            notes.append("this model keeps no profile of its training rows, so these rows were not compared with it")
         for kind, counts in self._cells.items():
             named = [f"{name} {plural(n, 'row')}{self._examples[kind, name]}" for name, n in counts.items()]
             notes += [f"{_KINDS[kind]}: {', '.join(named)}"] if named else []
         if self._extra:
             shown = f"{len(self._extra)} ({listed(self._extra, 5)})"
-            notes.append(f"columns that training did not have were ignored: {shown}")
+            notes.append(f"columns that did not occur in training were ignored: {shown}")
         return notes
 
     def unlike(self, n_alarms: int | None, price: Price, false_alarm_rate: float = UNLIKE_P) -> tuple[Difference, ...]:
@@ -256,7 +256,7 @@ class ScoredTable:
 
 @dataclass(frozen=True, eq=False)
 class LabelledRows:
-    """Rows with a label, at the class shares that were stated, and what tests of them need to know."""
+    """Rows with a label, at the stated class shares, and the inputs of their tests."""
 
     scored: ScoredTable
     model: FittedModel  # at these shares
@@ -288,7 +288,7 @@ class LabelledRows:
 
 @dataclass(frozen=True, eq=False)
 class Judging:
-    """A model on a table: what was asked for, resolved and checked before any row is read.
+    """A model on a table: the request, resolved and checked before any row is read.
 
     ``target`` is None if the table has none. ``roles`` are the columns named by parameters, ``groups`` the columns
     whose values are compared.
@@ -326,7 +326,7 @@ class Judging:
         has_target = needs_target or target is not None or own in {*source.columns} - used
         label = inputs.target_of(target, fitted, source) if has_target else None
         rule = rule_of(fitted, source, weighting, costs, is_labelled=needs_target, **how)
-        require(rule.goal is None or not needs_price, f"{rule.goal} is no price: state a price.", "weighting")
+        require(rule.goal is None or not needs_price, f"{rule.goal} is not a price: state a price.", "weighting")
         compared = inputs.group_columns(groups, source, label)
         return cls(fitted, source, label, rule, inputs.role_columns(source, label, roles or {}), compared)
 
@@ -375,7 +375,7 @@ class Judging:
         known, e, target, labels = scored.is_labelled, scored.audit_probabilities, str(self.target), self.rule.labels
         y, name, own = scored.y[known], self.source.name, scored.frame.get(self.roles.get("clusters", ""))
         require_input(len(y), f"{name} has no row with a value of {target}.")
-        needed = f"judging a model needs rows of {'both' if len(labels) == 2 else 'several'} classes"
+        needed = f"evaluating a model needs rows of {'both' if len(labels) == 2 else 'several'} classes"
         require_input(len(np.unique(y)) > 1, f"{needed}: {name} has only {labels[y[0]]} in {target}.")
         shares = ClassShares.of(prevalence, self.model, scored.p, own)
         model = self.model if shares is None else cast("FittedModel", ShiftedModel(self.model, shares))

@@ -32,6 +32,7 @@ from crcen.tables.writing import TableWriter
 from crcen.theory.rows import Bools
 
 Index = NDArray[np.int8]
+Counts = NDArray[np.int64]
 
 _CHUNK_ROWS = 50_000
 # Tables with fewer cells stay in memory between the two passes.
@@ -101,7 +102,7 @@ def split_table(
 
     The files are named as ``data``, with ``_train`` and ``_test`` appended; rows stay in their order. Tables of over
     twenty million cells are read twice, in chunks. Rows are drawn at random; if fewer than 50 test rows of the rarest
-    value are expected, each value of the target has the same share in both files.
+    value are expected, each value of the target has the same share in both files. Copies of a row stay in one file.
 
     Parameters
     ----------
@@ -135,12 +136,20 @@ def split_table(
             chunks = lambda: pieces  # noqa: E731
         survey = _survey(table.name, chunks(), target, clusters or time)
     codes, labels = survey.codes, [*survey.labels, "no value"]
-    rarest = int(np.bincount(codes, minlength=len(labels))[:-1].min())
-    is_stratified = time is None and test * rarest < _ENOUGH_TEST_ROWS
+    count = partial(Duplicates.of, survey.hashes, codes.astype(np.int64), labels, is_coarse=survey.is_coarse)
+    found, members = count(), None
+    units = np.bincount(codes, minlength=len(labels))[:-1]
+    if found.n_copies and not found.is_coarse and clusters is None and time is None:
+        rows = np.unique(survey.hashes, return_inverse=True)[1]
+        different = np.bincount(np.unique(rows * len(labels) + codes) % len(labels), minlength=len(labels))[:-1]
+        members, units = (rows, different) if different.min() > 1 else (None, units)
+    is_stratified = time is None and test * units.min() < _ENOUGH_TEST_ROWS
     if time is not None:
         is_test, how = _latest(survey.cells, test, time)
+    elif clusters is not None:
+        is_test, how = _whole_clusters(survey, test, random_state, clusters, target, is_stratified)
     else:
-        is_test, how = _drawn(survey, test, random_state, clusters, target, is_stratified)
+        is_test, how = _drawn(survey, test, random_state, target, is_stratified, members)
     _check_labels(survey, is_test, target, "time" if time else "clusters" if clusters else "test")
     with busy("writing both files", visible=bool(verbose)):
         _write(table, chunks(), is_test, train, kept)
@@ -149,8 +158,7 @@ def split_table(
     option = f" --clusters {quote(clusters)}" if clusters else f" --time {quote(time)}" if time else ""
     if is_stratified:
         write_atomic(_place_of_record(kept), json.dumps(_record(kept, target)))
-    duplicates = Duplicates.of(survey.hashes, codes.astype(np.int64), labels, is_test, is_coarse=survey.is_coarse)
-    return TableSplit(train, kept, target, how, counts, duplicates, option, is_stratified)
+    return TableSplit(train, kept, target, how, counts, count(is_test), option, is_stratified)
 
 
 def was_stratified(table: Table, target: str) -> bool:
@@ -228,6 +236,10 @@ def _survey(name: str, chunks: Iterable[pd.DataFrame], target: str, other: str |
     inputs.class_labels(found, target, None, name, int((code < 0).sum()))
     code = np.where(code < 0, len(found), code).astype(np.int8)
     cells = pd.concat(others, ignore_index=True) if other else pd.Series(dtype=object)
+    # Without equal rows in the first chunk, chance explains at most a few among as many pairs of rows.
+    n, first, n_different = len(code), hashes[0], len(pd.unique(np.concatenate(hashes)))
+    if len(pd.unique(first)) == len(first) and n - n_different > 10.0 * (n / len(first)) ** 2:
+        is_coarse = False
     return _Survey(code, list(found), np.concatenate(hashes), is_coarse, cells)
 
 
@@ -255,24 +267,45 @@ def _hashes(frame: pd.DataFrame, columns: Sequence[str] | None = None) -> NDArra
 
 
 def _drawn(
-    survey: _Survey, test: float, seed: int, clusters: str | None, target: str, is_stratified: bool
+    survey: _Survey, test: float, seed: int, target: str, is_stratified: bool, members: Counts | None
 ) -> tuple[Bools, str]:
-    """Test rows at random, whole clusters if there are such, and how they were chosen."""
-    codes, labels, rng = survey.codes, survey.labels, np.random.default_rng(seed)
-    is_test = np.zeros(len(codes), dtype=bool)
-    if clusters is None and not is_stratified:
-        is_test[rng.choice(len(codes), round(test * len(codes)), replace=False)] = True
-        return is_test, f"at random, {_percent(is_test)} test rows"
-    if clusters is None:
-        for code in range(len(labels) + 1):
-            rows = np.flatnonzero(codes == code)
-            n = round(test * len(rows))
-            if code < len(labels):
-                each = f"the target {target} needs at least 2 rows of each value, one for each file"
-                require_input(len(rows) >= 2, f"{each}: got 1 of {labels[code]}.")
-                n = min(max(n, 1), len(rows) - 1)
-            is_test[rng.choice(rows, n, replace=False)] = True
-        return is_test, f"at random, {_percent(is_test)} test rows, each value of {target} in the same share"
+    """Test rows at random, and how they were chosen; a member stays together, with its rarest label."""
+    strata, names, rng = survey.codes.astype(np.int64), survey.labels, np.random.default_rng(seed)
+    if not is_stratified:
+        strata, names = np.zeros_like(strata), []
+    elif members is not None:
+        ranks = np.argsort(np.argsort(np.bincount(strata, minlength=len(names) + 1)))
+        rarest = np.full(members.max() + 1, len(ranks))
+        np.minimum.at(rarest, members, ranks[strata])
+        strata = np.argsort(ranks)[rarest[members]]
+    is_test = np.zeros(len(strata), dtype=bool)
+    for code in range(strata.max() + 1):
+        rows = np.flatnonzero(strata == code)
+        n, is_label = round(test * len(rows)), code < len(names)
+        each = f"the target {target} needs at least 2 rows of each value, one for each file"
+        require_input(not is_label or len(rows) >= 2, f"{each}: got 1 of {(*names, '')[code]}.")
+        if members is not None and len(rows):
+            is_test[rows] = _some_of(members[rows], n, rng)
+        else:
+            is_test[rng.choice(rows, min(max(n, 1), len(rows) - 1) if is_label else n, replace=False)] = True
+    how = f"at random, {_percent(is_test)} test rows"
+    how += f", each value of {target} in the same share" if is_stratified else ""
+    return is_test, how + (", copies of a row in the same file" if members is not None else "")
+
+
+def _some_of(members: Counts, n: float, rng: np.random.Generator) -> Bools:
+    """About n rows of whole members, of at least one and not of all."""
+    members, sizes = np.unique(members, return_inverse=True)[1], np.unique(members, return_counts=True)[1]
+    order = rng.permutation(len(sizes))
+    n_chosen = int(np.abs(np.cumsum(sizes[order]) - n).argmin()) + 1
+    return np.isin(members, order[: min(max(n_chosen, 1), len(sizes) - 1)])
+
+
+def _whole_clusters(
+    survey: _Survey, test: float, seed: int, clusters: str, target: str, is_stratified: bool
+) -> tuple[Bools, str]:
+    """Test rows at random, whole clusters, and how they were chosen."""
+    codes, is_test = survey.codes, np.zeros(len(survey.codes), dtype=bool)
     members, names = pd.factorize(survey.cells, use_na_sentinel=False)
     require_input(len(names) >= 2, f"clusters must have at least two different values: {clusters} has one.", "clusters")
     if is_stratified:
@@ -281,10 +314,7 @@ def _drawn(
         is_test[next(splitter.split(codes, codes, members))[1]] = True
         is_test = ~is_test if test > 0.5 else is_test
     else:
-        order = rng.permutation(len(names))
-        ends = np.cumsum(np.bincount(members)[order])
-        n_test = min(max(int(np.abs(ends - test * len(codes)).argmin()) + 1, 1), len(names) - 1)
-        is_test = np.isin(members, order[:n_test])
+        is_test = _some_of(members, test * len(codes), np.random.default_rng(seed))
     alike = f", values of {target} in about the same shares" if is_stratified else ""
     return is_test, f"by {clusters}, each of its values in one file, {_percent(is_test)} test rows{alike}"
 

@@ -167,7 +167,7 @@ class _Place(NamedTuple):
 def load_dataset(name: str, data_home: str | os.PathLike[str] | None = None) -> Dataset:
     """Load a set of imbalanced-learn's benchmark.
 
-    Places are tried in this order: ``data_home``; the environment's ``CRCEN_DATA_HOME``; the package itself (abalone
+    Locations are tried in this order: ``data_home``; the environment's ``CRCEN_DATA_HOME``; the package itself (abalone
     and satimage); the user's cache (``CRCEN_CACHE``, or ``crcen`` in ``XDG_CACHE_HOME`` or ``~/.cache``); a download
     through imbalanced-learn into that cache. Each file is checked against the catalogue and never unpickled.
 
@@ -195,7 +195,7 @@ def load_dataset(name: str, data_home: str | os.PathLike[str] | None = None) -> 
 
 
 def list_datasets(data_home: str | os.PathLike[str] | None = None) -> tuple[DatasetListing, ...]:
-    """List the 27 sets of the benchmark and where each would be loaded from; ``data_home`` as in `load_dataset`."""
+    """List the 27 sets of the benchmark and the location of each; ``data_home`` as in `load_dataset`."""
     places, rows = tuple(_places(data_home)), []
     for entry in catalog():
         place, sizes = _first_with(entry, places), (entry.n_samples, entry.n_features, entry.n_pos)
@@ -212,7 +212,7 @@ def _places(data_home: str | os.PathLike[str] | None) -> Iterator[_Place]:
             folder = Path(os.path.expanduser(home))
             yield _Place("data_home", f"{name}={folder}", folder / "zenodo", replace)
     bundled = Path(str(resources.files("crcen.datasets"))) / "bundled"
-    yield _Place("bundled", "the package", bundled, "try installing crcen again")
+    yield _Place("bundled", "the package", bundled, "try reinstalling crcen")
     cache = os.environ.get("CRCEN_CACHE")
     if not cache:
         base = os.environ.get("XDG_CACHE_HOME", "")  # XDG: a relative path is to be ignored
@@ -293,7 +293,7 @@ def read_verified(path: Path, entry: CatalogEntry, advice: str) -> Dataset:
         reason = f"it cannot be read ({error.strerror or type(error).__name__})"
     except Exception as error:  # zipfile, zlib and NumPy raise a dozen kinds of error for a damaged file
         reason = f"it is truncated or corrupt ({type(error).__name__}: {' '.join(str(error).split())[:120]})"
-    message = f"The file {path} for the data set {entry.name!r} is refused because {reason}"
+    message = f"The file {path} for the data set {entry.name!r} is rejected because {reason}"
     raise DataUnavailable(f"{message}, and only the benchmark's own arrays are allowed; {advice}.")
 
 

@@ -186,8 +186,8 @@ def decision_summary(
 ) -> DecisionSummary:
     """Counts and costs of the decisions of `decide`.
 
-    With labels ``y`` (0/1 or bool, 1 is positive; with a `CostMatrix` its labels, or class numbers) it also has what
-    happened. The other parameters are those of `decide`.
+    With labels ``y`` (0/1 or bool, 1 is positive; with a `CostMatrix` its labels, or class numbers) it also has the
+    realised counts. The other parameters are those of `decide`.
     """
     goal = goal_of(price)
     met = None if goal is None else goal.meet(_positive_column(p, price))
@@ -255,7 +255,7 @@ def cost_scorer(price: WeightingLike) -> Callable[..., float]:
     Parameters
     ----------
     price : Budget, CostRatio, Lam, Alpha, "balanced", float, None, class weights or CostMatrix
-        What mistakes cost. The score is minus the mean cost per row, in false alarms, or in the unit of the price.
+        The costs of errors. The score is minus the mean cost per row, in false alarms, or in the unit of the price.
 
     Examples
     --------

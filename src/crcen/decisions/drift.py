@@ -1,4 +1,4 @@
-"""The running tests of a monitor, of all rows and of segments: evidence, readings, alarms, state and drawing."""
+"""The running tests of a monitor, of all rows and of segments: evidence, history, alarms, state and plot."""
 
 import math
 from dataclasses import dataclass
@@ -103,7 +103,7 @@ class Track:
         self.history: list[MonitorReading] = []
 
     def add(self, sums: StreamSums, batch: int) -> MonitorReading:
-        """Take the rows of a batch and return the reading."""
+        """Add the rows of a batch and return the entry of the history."""
         self.sums = self.sums + sums
         self.test.add(Tally.of(sums, self.dispersion), batch)
         self.history.append(self._reading(batch))
@@ -112,7 +112,7 @@ class Track:
         return self.history[-1]
 
     def alarm(self, when: str | None) -> DriftAlarm:
-        """Describe an alarm at the last reading."""
+        """Describe an alarm at the last entry of the history."""
         reading, change = self.history[-1], self.test.change()
         assert change is not None  # without a starting point the evidence is 1
         where = (self.segment, reading.batch, when, reading.n_rows, self.classes[self.tested][change.test])
@@ -189,7 +189,7 @@ def draw_readings(tracks: Tracks, alarms: list[DriftAlarm], ax: Axes) -> Axes:
             if alarm.segment == name:
                 ax.axvline(alarm.batch, color=line.get_color(), linestyle=":")
     ax.axhline(0.0, color="black", label="alarm", linestyle="--")
-    ax.set(xlabel="batch", ylabel="evidence, powers of ten over the bar")
+    ax.set(xlabel="batch", ylabel="evidence over its limit, in powers of ten")
     ax.legend()
     return ax
 

@@ -21,7 +21,7 @@ from crcen.theory.rows import Array, Bools, Estimator, Index, Rows, as_numpy, di
 _MOST_MEMBERS = 2
 _SHARE = 0.5  # of the rows, in a refit
 _MOST_COMPARED = 5_000  # rows that refits are compared on: of more rows, a random part
-# With more pairs of classes each is taken by itself.
+# With more pairs of classes, each is computed separately.
 _MOST_PAIRS = 100
 
 
@@ -42,7 +42,7 @@ def training_error(
     Parameters
     ----------
     model : fitted classifier with ``predict_proba``
-        Of a `CRCENClassifierCV` or a committee the chosen settings are refitted, with at most two networks of each.
+        Of a `CRCENClassifierCV` or a committee, the selected settings are refitted, with at most two networks of each.
     X, y, sample_weight
         The training rows, labels and weights of `fit`.
     clusters : array of shape (n,), optional
@@ -50,9 +50,9 @@ def training_error(
     weighting : Lam, CostRatio, Budget, float, "balanced", class weights or None
         The weighting at which the equation will be tested, if the model has no ``weighting_``; None is no weighting.
     n_fits : int, default=8
-        Refits, at least 3: together they cost about n_fits / 2 fits.
+        Number of refits, at least 3; together they take the time of about n_fits / 2 fits.
     max_rows : int, default=3000
-        Most rows of a refit. If half of the rows are more, the variance is scaled by the number of rows.
+        Maximum number of rows of a refit. If half of the rows are more, the variance is scaled by the number of rows.
     random_state : int, default=0
         Seed of the halves.
 

@@ -33,16 +33,16 @@ _SETTINGS = ("false_alarm_rate", "tolerance", "segments", "delay")
 class KeyEquationMonitor(ShownInOneLine):
     """Test the key equation on new rows as their labels arrive, and raise an alarm when the log-odds drift.
 
-    New rows are compared with reference rows after every batch. The chance of *any* false alarm, over all segments and
-    the whole life of the stream, is at most ``false_alarm_rate``. Rows or clusters are independent, at the natural
-    class ratio, and arrive independently of their class (see ``delay``). docs/monitor.md derives and measures the test.
+    New rows are compared with reference rows after every batch. The probability of *any* false alarm, over all segments
+    and the whole stream, is at most ``false_alarm_rate``. Rows or clusters are independent, at the natural class ratio,
+    and arrive independently of their class (see ``delay``). docs/monitor.md derives and measures the test.
 
     Parameters
     ----------
     model : fitted classifier, optional
         With ``weighted_proba`` and ``weighting_``, or ``predict_proba``; else `update` takes ``q`` and class numbers.
     weighting : Lam, CostRatio, Budget, float, class weights or None
-        What q was trained under, if the model has no ``weighting_``; None (λ = ½) for natural probabilities. More than
+        The weighting of q, if the model has no ``weighting_``; None (λ = ½) for natural probabilities. More than
         two classes without a model need a weight for each.
     y_reference : array of shape (n,), optional
         Labels of rows that the model was not fitted on, else a stream is compared with its own past. Without
@@ -52,11 +52,11 @@ class KeyEquationMonitor(ShownInOneLine):
     segment_reference, sample_weight_reference, clusters_reference, audit_probability_reference : arrays, optional
         Of the reference rows, (n,); see `update`.
     segments : sequence of str, optional
-        Segments to watch one by one besides all rows, at half of the rate; by default those of ``segment_reference``.
+        Segments to test in addition to all rows, with half of the rate; by default those of ``segment_reference``.
     false_alarm_rate : float, default=0.05
-        Chance of any false alarm, ever.
+        Probability of any false alarm over the life of the monitor.
     tolerance : float, default=0
-        Drifts in log-odds that are no reason for an alarm.
+        Size of drifts, in log-odds, that raise no alarm.
     delay : int, optional
         Cohorts (days, if they are dates) that must pass before all labels of a cohort are known. Rows are given to
         `update` with their ``cohort`` and held back until it is complete.
@@ -158,14 +158,14 @@ class KeyEquationMonitor(ShownInOneLine):
         cohort: object = None,
         now: object = None,
     ) -> list[DriftAlarm]:
-        """Take a batch of rows whose labels are known.
+        """Add a batch of rows whose labels are known.
 
         Parameters
         ----------
         X, q : rows as the model takes them, or their weighted probabilities (n,) or (n, K)
             New rows.
         y : array of shape (n,)
-            Their labels, as the model knows them; 0/1 or class numbers without a model. One class alone is fine.
+            Their labels, as in training; 0/1 or class numbers without a model. They may all be of one class.
         segment : str or array of shape (n,), optional
             Segment of each row, or of all of them.
         sample_weight : array of shape (n,), optional
@@ -173,7 +173,7 @@ class KeyEquationMonitor(ShownInOneLine):
         clusters : array of shape (n,), optional
             Rows of the same cluster, such as those of one patient, count as one arrival.
         audit_probability : array of shape (n,), optional
-            Probability e with which the label of each row was asked for, 1 for alarms. Rows count with the weight 1/e.
+            Probability e with which each row was selected for a label, 1 for alarms. Rows have the weight 1/e.
             Pass rows without a label too, so that the monitor can warn when audits stop arriving.
         when : str, optional
             Name of the batch in records, such as "2024-05"; with ``delay`` the cohort is the name.
@@ -192,7 +192,7 @@ class KeyEquationMonitor(ShownInOneLine):
         if when is not None and (self._cohorts is not None or not isinstance(when, str)):
             raise InvalidInput(f"when must be text such as '2024-05', and is not given with delay=, got {when!r}")
         if self._cohorts is None and (cohort is not None or now is not None):
-            raise InvalidInput("cohort and now need a monitor that holds rows back: make it with delay=")
+            raise InvalidInput("cohort and now need a monitor that holds rows back: create it with delay=")
         if self._cohorts is not None and cohort is None:
             raise InvalidInput("a monitor with delay= needs the cohort of the rows, such as the date of their scoring")
         inclusion: float | Array = 1.0
@@ -248,13 +248,13 @@ class KeyEquationMonitor(ShownInOneLine):
     def release(self, now: object) -> list[DriftAlarm]:
         """With ``delay``: move on to the present cohort ``now`` without new rows; new alarms, as of `update`."""
         if self._cohorts is None:
-            raise InvalidInput("release needs a monitor that holds rows back: make it with delay=")
+            raise InvalidInput("release needs a monitor that holds rows back: create it with delay=")
         number, are_dates = cohort_numbers(now, 1)
         present = self._cohorts.present_of(None, number, are_dates)
         return self._take(self._cohorts.release(present, are_dates))
 
     def _take(self, batches: Iterable[tuple[str | None, Sums]], words: Iterable[str] = ()) -> list[DriftAlarm]:
-        """Count named batches, look at every test that has rows in them, and warn last: nothing can fail before."""
+        """Count named batches and update every test that has rows in them; warnings come last."""
         new, sentences = [], list(words)
         for when, pieces in batches:
             self.n_batches += 1
@@ -285,17 +285,17 @@ class KeyEquationMonitor(ShownInOneLine):
 
     @property
     def n_late(self) -> int:
-        """Rows left out because their cohort was complete already."""
+        """Rows left out because their cohort was already complete."""
         return 0 if self._cohorts is None else self._cohorts.n_late
 
     @property
     def history(self) -> dict[str | None, list[MonitorReading]]:
-        """Readings by segment, None for all rows: the latest 256, and at most as many of the time before."""
+        """History by segment (None for all rows): the latest 256 entries, and at most as many earlier ones."""
         return {name: list(track.history) for name, track in self._tracks.items()}
 
     @property
     def audits_have_stopped(self) -> bool:
-        """Whether far fewer audited labels arrive than audit probabilities promise."""
+        """Whether far fewer audited labels arrive than the audit probabilities imply."""
         return self._audits.has_stopped
 
     @property
@@ -310,11 +310,11 @@ class KeyEquationMonitor(ShownInOneLine):
         against = "the stream's own past"
         if n_reference:
             known = np.max(self.reference_error)
-            against = f"{n_reference:,} reference rows, which know the model to ± {known:.2g} log-odds"
+            against = f"{n_reference:,} reference rows, model uncertainty ± {known:.2g} log-odds"
         tolerated = f", tolerance {self.tolerance:g} log-odds" if self.tolerance else ""
         lines = [
             f"Key equation monitor: {self.n_batches} batches against {against}",
-            f"  chance of any false alarm, ever: at most {self.false_alarm_rate:g}{tolerated}",
+            f"  probability of any false alarm: at most {self.false_alarm_rate:g}{tolerated}",
             *table_of_readings(self._tracks),
         ]
         if self._cohorts is not None:
@@ -326,7 +326,7 @@ class KeyEquationMonitor(ShownInOneLine):
         return "\n".join(lines)
 
     def plot(self, ax: Axes = None) -> Axes:
-        """Draw the evidence of each test against its bar, on axes given or on a new figure, and return the axes."""
+        """Draw the evidence of each test and its limit, on the given axes or on a new figure, and return the axes."""
         return draw_readings(self._tracks, self.alarms, ax)
 
     def state(self) -> Values:
@@ -362,7 +362,7 @@ class KeyEquationMonitor(ShownInOneLine):
 
     @classmethod
     def from_state(cls, state: object, model: Estimator = None) -> "KeyEquationMonitor":
-        """Resume from what `state` returned: the next update gives the same as if there had been no break."""
+        """Resume from the result of `state`; later updates give the same results as without the interruption."""
         stored = _opened(state)
         classes, weights, n_classes = stored["classes"], stored["class_weights"], len(stored["classes"])
         has_price = hasattr(model, "weighted_proba") and hasattr(model, "weighting_")

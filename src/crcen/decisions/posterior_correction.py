@@ -36,14 +36,14 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         The class weighting that the estimator applies itself. ``"auto"`` reads it from the settings of estimators of
         scikit-learn, LightGBM, XGBoost and CatBoost; uncertain settings raise an error. ``None`` is no weighting.
     sampling : "auto", None, float, array of shape (K,), or a sampler with ``fit_resample``, default="auto"
-        ``"auto"`` counts the rows that samplers of an imbalanced-learn pipeline return, and knows its balanced
+        ``"auto"`` counts the rows that samplers of an imbalanced-learn pipeline return, and supports its balanced
         ensembles; otherwise the share of positives, or of all classes, trained on, or a sampler to apply first.
     method : {"shift", "balance", "temperature", "isotonic"}, default="shift"
         ``"shift"`` is the exact algebra alone. The others also calibrate on out-of-fold rows (see docs/probabilities),
-        for boosted votes, synthetic rows and class-weighted trees, of which ``fit`` warns.
+        for boosted votes, synthetic rows and class-weighted trees, about which ``fit`` warns.
     price : "training", None, float, Lam, Alpha, CostRatio, Budget, "balanced", dict, CostMatrix, default="training"
-        The price of ``predict``, resolved with the natural counts. ``"training"`` is the weighting that was undone (for
-        a classifier of this library its own price), so that decisions stay. ``None`` is λ = ½ on purpose.
+        The price of ``predict``, resolved with the natural counts. ``"training"`` is the removed weighting (for
+        a classifier of this library its own price), so that decisions do not change. ``None`` is λ = ½.
     cv : int, splitter or iterable, default=5
         Out-of-fold rows of the calibrating methods.
     pos_label : default=None
@@ -76,9 +76,9 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
     ) -> "PosteriorCorrection":
         """Fit the estimator and find the effect of its training on the odds.
 
-        ``sample_weight`` is passed on to the estimator (to the last step of a pipeline); refused with a sampler.
+        ``sample_weight`` is passed on to the estimator (to the last step of a pipeline); rejected with a sampler.
         Rows of the same ``groups`` stay together in the folds of ``method``, and in those of an estimator whose ``fit``
-        takes groups; refused where neither has folds. They do not follow rows through a sampler.
+        takes groups; rejected if neither has folds. They do not follow rows through a sampler.
         """
         with transactional_fit(self):
             try:
@@ -188,7 +188,7 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         own_sampler = clone(self.sampling) if hasattr(self.sampling, "fit_resample") else None
         has_sampler = own_sampler is not None or bool(samplers_of(estimator))
         if weights is not None and has_sampler:
-            raise InvalidInput("sample_weight cannot follow rows through a sampler; resample or weigh, not both.")
+            raise InvalidInput("sample_weight cannot follow rows through a sampler; resample or weight, not both.")
         natural, totals = self._counts(y), self._counts(y, weights)
         if own_sampler is not None:
             X, y = own_sampler.fit_resample(X, y)
@@ -231,7 +231,7 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         inside = samplers_of(estimator)[len(recorded) :]
         if inside:
             raise InvalidParameter(
-                f"what {type(inside[0]).__name__} did inside {type(estimator).__name__} cannot be read off; give "
+                f"what {type(inside[0]).__name__} did inside {type(estimator).__name__} cannot be determined; pass "
                 f"sampling= the share of positives, or the shares of the classes, among the rows trained on."
             )
         return balancing_counts(estimator, self.classes_, recorded[-1] if recorded else given)
@@ -325,18 +325,18 @@ def why_no_shift(estimator: Estimator, samplers: list[Estimator]) -> str:
     if name == "BalancedBaggingClassifier" and last.sampler is not None:
         samplers = [*samplers, last.sampler]
     if name in _BOOSTED_VOTES:
-        return f"{name} averages boosted votes, which are no probabilities under any prior"
-    own = getattr(last, "_why_no_posterior", "")  # the methods of crcen.paper.methods say so themselves
+        return f"{name} averages boosted votes, which are not probabilities at any class ratio"
+    own = getattr(last, "_why_no_posterior", "")  # the methods of crcen.paper.methods state it
     if own:
         return f"{name} {own}"
     for sampler in samplers:
         kind = type(sampler).__name__
         if kind not in _RANDOM_SAMPLERS:
-            return f"{kind} makes or picks rows by where they lie, not at random within a class"
+            return f"{kind} creates or selects rows by their position, not at random within a class"
         if getattr(sampler, "shrinkage", None) is not None:
-            return f"{kind} with shrinkage makes rows of its own"
+            return f"{kind} with shrinkage creates new rows"
     if name == "ResampledClassifier":
-        return f"{name} makes rows of its own ({last.sampler})"
+        return f"{name} creates new rows ({last.sampler})"
     if name in _TREES and last.get_params(deep=False)["class_weight"] is not None:
         return f"class weights move the odds in a leaf of {name} only as far as it holds both classes"
     return ""
@@ -365,8 +365,8 @@ def balancing_counts(estimator: Estimator, classes: LabelArray, counts: Array) -
     if equal is not None and isinstance(strategy, float):  # minority over majority after sampling, of two classes
         return np.where(counts == counts.min(), counts, counts.min() / strategy)
     raise InvalidParameter(
-        f"the sampling of {name} cannot be read off sampling_strategy={strategy!r}; give sampling= the share of "
-        f"positives, or the shares of the classes, among the rows its members see."
+        f"the sampling of {name} cannot be determined from sampling_strategy={strategy!r}; pass sampling= the share "
+        f"of positives, or the shares of the classes, among the rows its members see."
     )
 
 
@@ -376,7 +376,7 @@ def training_class_weights(estimator: Estimator, classes: LabelArray, rows: Arra
     name, library = type(last).__name__, type(last).__module__.partition(".")[0]
     none = np.ones(len(classes))
     if library not in _KNOWN_LIBRARIES:
-        raise _unreadable(name, "it comes from a library that is not known here")
+        raise _unreadable(name, "it comes from an unknown library")
     if library == "crcen" or name == "CalibratedClassifierCV":
         return none  # natural already: by our own contract, or calibrated on rows as they are
     if name == "BalancedBaggingClassifier":
@@ -413,7 +413,7 @@ def _weighs_classes(key: str, value: object) -> bool:
 
 def _unreadable(name: str, why: str) -> InvalidParameter:
     return InvalidParameter(
-        f"the class weighting of {name} cannot be read off: {why}; give weighting= (None where there is none)."
+        f"the class weighting of {name} cannot be determined: {why}; pass weighting= (None for no weights)."
     )
 
 
@@ -506,7 +506,7 @@ def correct_proba(
     array([[0.9, 0.1]])
     """
     if weighting is None and sampled_prior is None:
-        raise InvalidParameter("nothing to correct for: give weighting=, or sampled_prior= with natural_prior=.")
+        raise InvalidParameter("nothing to correct: pass weighting=, or sampled_prior= with natural_prior=.")
     values = check_columns(q)
     n_classes = values.shape[1]
     priors = {"sampled_prior": sampled_prior, "natural_prior": natural_prior}

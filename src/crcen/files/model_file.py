@@ -1,7 +1,7 @@
 """Model files: title, SHA-256 of all other bytes, manifest (one line of JSON), sizes, and a compressed payload.
 
 Loading creates objects of the types listed in `registry` only. The checksum detects damage, not forgery: so sizes are
-checked before anything is created, and a loaded model must answer artificial rows. `docs/model-files.md` lists what a
+checked before anything is created, and a loaded model must predict artificial rows. `docs/model-files.md` lists what a
 file reveals about its training rows.
 """
 
@@ -104,7 +104,7 @@ def save(model: Estimator, path: str | Path) -> Path:
     Raises
     ------
     InvalidParameter
-        If it is no model of this package, is not fitted, or has a part that cannot be saved, such as a function.
+        If it is not a model of this package, is not fitted, or has a part that cannot be saved, such as a function.
     DataUnavailable
         If the file cannot be written.
     """
@@ -163,12 +163,12 @@ def load(path: str | Path, *, module: Any = None) -> Estimator:
     DataUnavailable
         If the file is missing, truncated, altered, or of another format.
     InvalidInput
-        If it is no model file, or holds something that is not part of a model.
+        If it is not a model file, or contains something that is not part of a model.
     MissingExtra
         If the model needs a package that is not installed.
     """
     _, body = _read(Path(path))
-    # Models that answer dicts need none of these, and importing them takes long.
+    # Models that predict dicts need none of these, and importing them takes long.
     import_with_lazy("sklearn.base", "pandas", "scipy.linalg", "scipy.sparse.csgraph", "scipy.sparse.linalg")
     try:
         model: Any = unpack(*_decompress(body.partition(b"\n")[2]))
@@ -272,20 +272,20 @@ def _read(path: Path) -> tuple[int, bytes]:
             first = file.readline(80)
             title = first.decode("ascii", errors="replace").strip()
             if not title.startswith(_TITLE) or not title.removeprefix(_TITLE).isdecimal():
-                raise InvalidInput(f"{path} is no model that crcen saved: its first line is not {_TITLE.strip()!r}.")
+                raise InvalidInput(f"{path} is not a model file of crcen: its first line is not {_TITLE.strip()!r}.")
             version = int(title.removeprefix(_TITLE))
             if version != FORMAT:
                 advice = "update crcen" if version > FORMAT else "fit and save the model again"
                 raise DataUnavailable(f"{path} has format {version}, this crcen reads format {FORMAT}; {advice}.")
             checksum, body = file.readline(80).strip(), file.read()
     except FileNotFoundError as error:
-        raise DataUnavailable(f"{path} is not there; check the name.") from error
+        raise DataUnavailable(f"{path} does not exist; check the name.") from error
     except DataUnavailable:  # an OSError, too
         raise
     except OSError as error:
         raise DataUnavailable(f"{path} cannot be read: {error.strerror}.") from error
     if hashlib.sha256(first + body).hexdigest().encode() != checksum:
-        raise DataUnavailable(f"{path} is truncated or altered: its checksum does not match; get it again.")
+        raise DataUnavailable(f"{path} is truncated or altered: its checksum does not match; copy it again.")
     return version, body
 
 

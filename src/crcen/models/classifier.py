@@ -478,7 +478,7 @@ def _at_training_weight(before: Ensemble, trained: Price) -> NetworkGroup:
     """Fitted networks with their shift and map in the output layer, under the training weights."""
     (group,), state, labels = before.members, before.probability_map, before.labels
     if not isinstance(group, NetworkGroup):
-        raise InvalidInput(f"partial_fit goes on with networks: this model holds a {type(group).__name__}.")
+        raise InvalidInput(f"partial_fit continues networks: this model holds a {type(group).__name__}.")
     slope, intercepts = (float(state[0]), state[1:]) if state.ndim == 1 else (1.0, np.zeros(1))
     moved = slope * before.shift + trained.log_weights - slope * before.weighting.log_weights
     return group.scaled(slope).shifted(intercepts + (moved if labels.positive is None else labels.margin(moved)))
@@ -593,10 +593,11 @@ class CutSchedule:
 
 
 def parallel_fits(model: Estimator, fit: Callable[[Part], Fitted], parts: Sequence[Part]) -> list[Fitted]:
-    """``fit(part)`` of every part, in parallel for our networks on a CPU, without convergence warnings."""
+    """``fit(part)`` of every part, in parallel for our estimators on a CPU, without convergence warnings."""
+    is_network = isinstance(model, CRCENClassifier) and type(model).training_on is CRCENClassifier.training_on
     with warnings.catch_warnings():  # once: all threads share the filters
         warnings.simplefilter("ignore", ConvergenceWarning)
-        if not isinstance(model, CRCENClassifier) or type(model).training_on is not CRCENClassifier.training_on:
+        if not (is_network or getattr(model, "refits_in_parallel", False)):
             return [fit(part) for part in parts]
         from crcen.training.device import find_device, on_threads  # torch, which the refits load
 

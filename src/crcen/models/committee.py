@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -19,7 +19,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from crcen._support.lazy import LazyModule, optimize, threadpoolctl
+from crcen._support.lazy import LazyModule, import_with_lazy, optimize, threadpoolctl
 from crcen._support.progress import part_of, progress_bar
 from crcen.exceptions import CrcenError, InvalidParameter, MissingExtra, TrainingFailed
 from crcen.models.clock import Clock, OutOfTime
@@ -34,6 +34,7 @@ from crcen.theory.key_equation import on_rows, without_test
 from crcen.theory.metrics import ThresholdCurve, average_precision, roc_area
 from crcen.theory.price import Labels, Price, WeightingLike, is_price_of_two, softmax
 from crcen.theory.rows import Array, Bools, Estimator, Index, Rows, Shown, Splitter
+from crcen.training.engines import need_torch
 from crcen.training.network import Member
 
 if TYPE_CHECKING:
@@ -48,11 +49,11 @@ _REPEATS, _REPEATS_IN_TIME = 4, 12
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Networks and boosted trees that decide together at a stated price.
+    """An ensemble of networks and boosted trees, combined by stacking, that decides at a stated price.
 
     Every member is searched on the same folds, unweighted. Non-negative weights combine the members' natural
-    out-of-fold logits; nested folds choose how strongly they are shrunk towards a prior that prefers good members. The
-    output bias is then solved for, so that the key equation holds at the price on rows that no member saw. Out-of-fold
+    out-of-fold logits; nested folds select how strongly they are shrunk towards a prior that prefers good members. The
+    output bias is then solved so that the key equation holds at the price on rows that no member saw. Out-of-fold
     results come from weights fitted on the other folds.
 
     Parameters
@@ -67,7 +68,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         installed: CatBoost up to 60,000 rows, the forest up to 10,000, random trees only with the effort ``"best"``.
     effort : {"quick", "standard", "best"}, default="standard"
         ``"quick"``: one setting per member without a search, by default networks alone. ``"best"``: several searches
-        with seeds and folds of their own, averaged, as many as ``time_limit`` allows.
+        with different seeds and folds, averaged, as many as ``time_limit`` allows.
     cv : int, splitter or iterable, default=4
         As in scikit-learn; an int is stratified folds, shuffled by ``random_state``.
     time_limit : float, default=None
@@ -84,7 +85,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
     member_weights_ : ndarray of shape (n_members,)
         Weight of each member's natural logit.
     chosen_settings_ : dict
-        The settings that each member's search chose, for `refit_on`.
+        The settings that each member's search selected, for `refit_on`.
     notes_ : list of str
         Members that are not installed, failed, or had no time or hardly any weight.
     ensemble_, weighting_, key_equation_, classes_, pos_label_
@@ -118,7 +119,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
     def fit(
         self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
     ) -> CommitteeClassifier:
-        """Search every member, combine them, solve at the price.
+        """Search every member, combine them, and solve the output bias at the price.
 
         Parameters
         ----------
@@ -127,7 +128,8 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         groups : array of shape (n,), optional
             Rows of the same group stay together in folds; also given to a splitter ``cv``.
         """
-        with transactional_fit(self):
+        # Threads of linear algebra would mostly wait, and keep cores from the members meanwhile.
+        with transactional_fit(self), threadpoolctl.threadpool_limits(1, user_api="blas"):
             self._fit(X, y, sample_weight, groups)
         return self
 
@@ -179,7 +181,8 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
     ) -> list[FittedMember]:
         """Search every member within its share of the time; one that fails is left out.
 
-        For two classes, a member on a GPU is searched beside the others, unless time is limited.
+        Networks are searched in a second thread beside the others, unless time is limited or there is one thread: their
+        search has long steps that do not occupy all processors, and loading torch takes seconds.
         """
         # Trees are the fastest of the strong ones, and whether networks are ahead of them decides how many there are.
         # CatBoost, the most like trees, is last.
@@ -200,11 +203,12 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
             start, name = time.perf_counter(), order[done].name
             now = replace(task, clock=clock.share(share), is_needed=not found, best_loss=best_loss, progress=own)
             if found and task.n_classes > 2 and task.effort == "standard":
-                now = replace(now, check_weight=partial(_check_weight, task, [one.logits for one in found.values()]))
+                others = [found[kind.name].logits for kind in order if kind.name in found]
+                now = replace(now, check_weight=partial(_check_weight, task, others))
             try:
                 fitted = order[done].search(now)
             except MissingExtra:
-                raise  # without torch there is no committee worth the name
+                raise  # without torch there is no committee
             except Exception as error:  # whatever a library raises: the others can do without it
                 failed[name] = error
             else:
@@ -213,12 +217,18 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         def best_so_far() -> float:
             return min((_loss(one, task) for one in list(found.values())), default=np.inf)
 
-        may_wait = task.n_classes == 2 and not clock.is_limited
-        beside = [i for i, kind in enumerate(order) if i and may_wait and kind.runs_on_gpu(self.device)]
+        if any(kind.name == "networks" for kind in order):
+            need_torch()  # not after the other members were searched
+        is_parallel = task.threads > 1 and not clock.is_limited
+        beside = [i for i, kind in enumerate(order) if i and is_parallel and kind.name == "networks"]
+        if beside and order[0].package is not None:
+            import_with_lazy(order[0].package)  # not at the same time as torch
         with ThreadPoolExecutor(1) as pool:
             waiting = [pool.submit(search, i, first_loss.result) for i in beside]
             try:
                 for done in range(len(order)):
+                    if done and task.n_classes > 2:  # the weight of the others is checked beside that of the networks
+                        wait(waiting)
                     if done not in beside:
                         search(done, best_so_far)
                     if done == 0:
@@ -292,10 +302,16 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
                 members[name] = replace(one, parts=parts, logits=mean, seconds=spent)
         return list(members.values())
 
-    def refit_on(self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None) -> CommitteeClassifier:
-        """Another committee, trained on other rows at the chosen settings without a search, for `crcen.training_error`.
+    @property
+    def refits_in_parallel(self) -> bool:
+        """Whether `refit_on` may run in several threads: not with classifiers of other libraries."""
+        return not any(isinstance(kind, registry.External) for kind in self._kinds())
 
-        Member weights, intercept and price stay as they are. It has no leaderboard and no out-of-fold rows.
+    def refit_on(self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None) -> CommitteeClassifier:
+        """Another committee, trained on other rows with the selected settings, for `crcen.training_error`.
+
+        Member weights, intercept and price stay as they are. It has no leaderboard and no out-of-fold rows. One thread
+        is used: the caller may run several refits at the same time.
         """
         check_is_fitted(self)
         ensemble, settings = self.ensemble_, self.chosen_settings_
@@ -303,6 +319,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         X, y = check_rows(fresh, X, y, reset=True)
         rows = fitting.FitRows(X, y, check_weights(sample_weight, X), ensemble.labels)
         task, kinds = self._task(rows, fitting.base_seed(self.random_state)), {one.name: one for one in self._kinds()}
+        task = replace(task, threads=1)
         weight_of = {one.name: one.weight for one in self.leaderboard_[:-1]}
         parts: list[Member] = []
         weights: list[float] = []
@@ -315,7 +332,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         return fresh
 
     def _kinds(self) -> list[MemberKind]:
-        """The members that were asked for, checked; none where that is left to `fit`."""
+        """The requested members, checked; none if `fit` selects them."""
         check_choice(self, "effort", EFFORTS)
         if self.time_limit is not None:
             check_number(self, "time_limit", low=0, open_low=True)
@@ -326,7 +343,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         kinds = list(map(registry.member_kind, [self.members] if isinstance(self.members, str) else self.members))
         names = [kind.name for kind in kinds]
         if not kinds or len(set(names)) < len(names):
-            raise InvalidParameter(f"members must be one or more, each of another name: got {names}.")
+            raise InvalidParameter(f"members must be one or more with different names: got {names}.")
         return kinds
 
     def _stack(self, found: list[FittedMember], rows: fitting.FitRows, seed: int) -> tuple[Array, Array]:
@@ -413,7 +430,7 @@ RIDGES = (1.0, 5.0, 20.0, 80.0)
 # In the prior, a member whose log loss, summed over the rows, is higher by this has 1/e of the weight.
 _PRIOR_LOSS = 30.0
 LEAST_WEIGHT = 0.02  # a member with less costs time in every prediction and changes hardly any
-# Of several classes: the shrinkage with which a member is judged by the first fold, and the weight that it must have.
+# For several classes: the shrinkage for the trial of a member on the first fold, and the weight that it must have.
 _TRIAL_RIDGE, _TRIAL_WEIGHT = 5.0, 0.1
 _ROWS_TO_CHOOSE = 20_000  # with more, a sample decides: the strength hardly matters then
 
@@ -568,7 +585,7 @@ class MemberScore(Shown):
     log_loss: float  # scores out of fold, by natural probabilities; the committee's by weights fitted on other folds
     average_precision: float
     roc_auc: float
-    seconds: float  # of search and refit; members on a GPU and on processors may share them
+    seconds: float  # of search and refit; networks share them with other members
     settings: tuple[str, ...] = ()  # chosen by its search
     n_tried: int = 0  # number of settings that its search compared
 

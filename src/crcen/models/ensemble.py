@@ -205,7 +205,7 @@ def _isotonic(target: Bools, logits: Array, weights: Array) -> Array:
     """Corners of the isotonic regression, in logits.
 
     The lowest step often holds no positive row and the highest no negative one. To claim certainty there would cost an
-    infinite log loss, so a step of k rows says (0 + ½)/(k + 1) instead of 0 and 1 − ½/(k + 1) instead of 1.
+    infinite log loss, so a step of k rows has (0 + ½)/(k + 1) instead of 0 and 1 − ½/(k + 1) instead of 1.
     """
     regression = isotonic.IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
     values = regression.fit_transform(logits, target.astype(np.float64), sample_weight=weights)

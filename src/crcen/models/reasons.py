@@ -107,9 +107,9 @@ class Reasons(Shown):
         """The comparison of the values, and their precision."""
         exact = f"standard error at most {self.standard_error:.2g} log-odds" if self.standard_error else "exact"
         if isinstance(self.base, np.ndarray):
-            return f"against typical rows, for a class rather than the likeliest other one, {exact}"
+            return f"against background rows, for a class rather than the most probable other class, {exact}"
         p = sigmoid(np.array(self.base))
-        return f"against typical rows with log-odds {self.base:.2f} (probability {p:.3g}), {exact}"
+        return f"against background rows with log-odds {self.base:.2f} (probability {p:.3g}), {exact}"
 
     def __repr__(self) -> str:
         return f"<Reasons of {len(self):,} rows and {len(self.columns)} columns, {self.about}>"
@@ -190,7 +190,7 @@ def explain_rows(
         raise InvalidParameter("classes must be left out: reasons of two classes are for the positive one.")
     seed = check_whole_number(random_state, "random_state", 0)
     if background is None or not len(background):
-        words = "reasons compare rows with others: give some as background=, such as the training rows."
+        words = "reasons compare rows with background rows: pass background=, such as the training rows."
         raise InvalidParameter(words, parameter="background")
     if len(background) > _MOST_ROWS:
         rows = np.random.default_rng(seed).choice(len(background), _MOST_ROWS, replace=False)
@@ -221,7 +221,7 @@ def _class_pairs(model: Estimator, X: Array, classes: ArrayLike | None) -> tuple
     place = {label_key(label): k for k, label in enumerate(labels)}
     given: list[Any] = [classes] * len(p) if np.ndim(classes) == 0 else [*np.asarray(classes, dtype=object)]
     if len(given) != len(p):
-        raise InvalidParameter(f"classes must have one label a row: got {len(given)} for {len(p)}.")
+        raise InvalidParameter(f"classes must have one label per row: got {len(given)} for {len(p)}.")
     known = {*place, *map(label_key, actions)}
     unknown = next((one for one in given if label_key(one) not in known), None)
     if unknown is not None:

@@ -191,7 +191,7 @@ def check_weights(sample_weight: ArrayLike | None, X: NDArray[np.float64]) -> ND
     try:
         weights = _check_sample_weight(as_numpy(sample_weight), X, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InvalidInput(f"sample_weight must hold one finite number a row, not all 0: {error}") from error
+        raise InvalidInput(f"sample_weight must hold one finite number per row, not all 0: {error}") from error
     if (weights < 0).any():
         raise InvalidInput(f"sample_weight must not be negative: got {weights.min():g}.")
     if weights.max() > sys.float_info.max / len(weights):

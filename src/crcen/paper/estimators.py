@@ -141,7 +141,7 @@ class AdaCClassifier(SignedScoreClassifier):
     2007.
     """
 
-    _why_no_posterior = "boosts with costs in its row weights, and its votes are no probabilities under any prior"
+    _why_no_posterior = "boosts with costs in its row weights, and its votes are not probabilities at any class ratio"
 
     variant: str = "adac2"
     weighting: object = "balanced"
@@ -160,12 +160,12 @@ class AdaCClassifier(SignedScoreClassifier):
             self._boost(X, is_pos, costs, start / start.sum())
             if self.estimators_:
                 return
-        message = f"its first tree is worth nothing at a cost ratio of {self.weighting_.cost_ratio:g}"
+        message = f"its first tree is useless at a cost ratio of {self.weighting_.cost_ratio:g}"
         advice = "try another weighting or a larger max_depth"
         raise InvalidInput(f"{self.variant} cannot boost these rows: {message}; {advice}.")
 
     def _boost(self, X: Array, is_pos: Bools, costs: Array, weights: Array) -> None:
-        """Boosting rounds from given row weights; none if the first learner is worth nothing."""
+        """Boosting rounds from given row weights; none if the first learner is useless."""
         random = check_random_state(self.random_state)
         X = np.asarray(X, dtype=np.float32)  # the dtype of trees, converted once
         self.estimators_: list[DecisionTreeClassifier] = []
@@ -290,7 +290,7 @@ class BalanceCascadeClassifier(SignedScoreClassifier):
     Cybernetics B 39, 2009.
     """
 
-    _why_no_posterior = "picks rows by their score and adds up boosted votes, which are no probabilities"
+    _why_no_posterior = "selects rows by their score and sums boosted votes, which are not probabilities"
 
     n_rounds: int = 4
     _: KW_ONLY
@@ -436,7 +436,7 @@ class EUSBoostClassifier(SignedScoreClassifier):
     evolutionary undersampling", Pattern Recognition 46, 2013.
     """
 
-    _why_no_posterior = "picks rows by where they lie and adds up boosted votes, which are no probabilities"
+    _why_no_posterior = "selects rows by their position and sums boosted votes, which are not probabilities"
 
     n_estimators: int = 10
     _: KW_ONLY
@@ -531,7 +531,7 @@ class GranularSVMClassifier(SignedScoreClassifier):
     Man, and Cybernetics B 39, 2009.
     """
 
-    _why_no_posterior = "picks rows by where they lie, and its distances to a boundary are no probabilities"
+    _why_no_posterior = "selects rows by their position, and its distances to a boundary are not probabilities"
 
     aggregation: str = "discard"
     _: KW_ONLY

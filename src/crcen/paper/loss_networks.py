@@ -1,6 +1,6 @@
 """Networks trained by the losses of other papers: SOSR, CoSen, CRL, LMLE, MSFE, focal, LDAM and others.
 
-`LossNetwork` prepares rows, trains and answers; a subclass states its loss.
+`LossNetwork` prepares rows, trains and predicts; a subclass defines its loss.
 """
 
 import warnings
@@ -296,7 +296,7 @@ class OneSidedRegressionClassifier(LossNetwork):
     rows but is no posterior: calibrate it.
     """
 
-    _why_no_posterior = "answers costs, each estimated from one side, which are no probabilities"
+    _why_no_posterior = "outputs costs, each estimated from one side, which are not probabilities"
 
     weighting: object = "balanced"
 
@@ -328,7 +328,7 @@ class OneSidedRegressionClassifier(LossNetwork):
 
 
 class LearnedCostClassifier(LossNetwork):
-    """CoSen: costs inside the softmax (``costs_``), learned beside the network and dropped in prediction.
+    """CoSen: costs inside the softmax (``costs_``), learned together with the network and dropped in prediction.
 
     After every epoch the costs ξ move towards `crcen.paper.losses.target_costs`. The step is reduced to a hundredth
     when the error on the rows grows; the paper measures that error on separate rows. ``predict_proba`` is the softmax
@@ -337,7 +337,7 @@ class LearnedCostClassifier(LossNetwork):
     Chosen here: μ = 0 and σ = 1, a step of .1, at most 1,000 rows for separability.
     """
 
-    _why_no_posterior = "learns costs inside its softmax, which no known map takes out"
+    _why_no_posterior = "learns costs inside its softmax, which no known map removes"
 
     def _loss(self) -> nn.Module:
         self._rate, self._error = 0.1, np.inf
@@ -365,7 +365,7 @@ class ClassRectificationClassifier(LossNetwork):
     """
 
     _criterion = losses.ClassRectificationLoss
-    _why_no_posterior = "adds triplets to cross entropy, which no known map takes out"
+    _why_no_posterior = "adds triplets to cross entropy, which no known map removes"
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -385,7 +385,7 @@ class EmbeddedNeighboursClassifier(LossNetwork):
     Huang, Li, Loy, Tang, "Learning deep representation for imbalanced classification", CVPR 2016.
     """
 
-    _why_no_posterior = "decides by distances to neighbours, which are no probabilities"
+    _why_no_posterior = "decides by distances to neighbours, which are not probabilities"
 
     n_dimensions: int = 16
     cluster_size: int = 200

@@ -219,7 +219,7 @@ class OneSidedRegressionLoss(nn.Module):
         """Mean over the rows of a batch; ``predicted`` is (B, A)."""
         if predicted.ndim != 2 or predicted.shape[1] != self.costs.shape[1]:
             needed, got = self.costs.shape[1], tuple(predicted.shape)
-            raise InvalidInput(f"the network must answer a cost for each of {needed} actions: got the shape {got}.")
+            raise InvalidInput(f"the network must return a cost for each of {needed} actions: got the shape {got}.")
         costs = self.costs.to(predicted.dtype)[target.long()]
         sign = torch.where(costs == costs.min(dim=1, keepdim=True).values, 1.0, -1.0)
         return softplus(sign * (predicted - costs)).sum(dim=1).mean()

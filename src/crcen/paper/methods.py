@@ -135,13 +135,13 @@ METHODS: dict[str, Method] = {
     "adac2": _adac(2, "outside"),
     "adac3": _adac(3, "inside and outside"),
     "balance_cascade": _own_method(
-        "Cascade", "boosters on balanced draws, each dropping the negatives it is sure of",
+        "Cascade", "boosters on balanced samples, each dropping the negatives that it classifies with certainty",
         "Liu, Wu and Zhou 2009", "estimators.BalanceCascadeClassifier", "rows threshold vote", "calibrate"),
     "gsvm_ru": _own_method(
         "GSVM-RU", "support vector machine on positives and granules of negative support vectors",
         "Tang and others 2009", "estimators.GranularSVMClassifier", "rows", "calibrate"),
     "eusboost": _own_method(
-        "EUSBoost", "boosting on negatives that evolution picks in each round",
+        "EUSBoost", "boosting on negatives that evolutionary search selects in each round",
         "Galar and others 2013", "estimators.EUSBoostClassifier", "rows vote", "calibrate",
         budget="1,000 rows, 300 choices tried a round"),
     "mfe": _own_method(
@@ -152,18 +152,18 @@ METHODS: dict[str, Method] = {
         "Wang and others 2016", "loss_networks.MeanSquaredFalseErrorClassifier", "loss",
         tuning=Tuning(is_natural=True, networks=1)),
     "s2s": _own_method(
-        "s2s", "network that reads two rows at once, decided by a vote over references",
+        "s2s", "network on pairs of rows, decided by a vote over references",
         "Dumpala and others 2018", "estimators.PairedClassifier", "rows vote",
         tuning=Tuning(is_natural=True, networks=1, lighter={"max_pairs": 2000}),
         budget="20,000 pairs of a kind, 25 references of a class"),
     "sosr": _own_method(
-        "SOSR", "network that answers what decisions cost, decided by the cheapest",
+        "SOSR", "network that predicts the cost of each decision and takes the cheapest",
         "Chung, Lin and Yang 2016", "loss_networks.OneSidedRegressionClassifier", "loss", "calibrate", tuning=_GRID),
     "cosen": _own_method(
         "CoSen", "network with learned costs in its softmax, dropped in prediction",
         "Khan and others 2018", "loss_networks.LearnedCostClassifier", "loss", "calibrate", tuning=_ONE),
     "crl": _own_method(
-        "CRL", "network with hard triplets of the rare class beside cross entropy",
+        "CRL", "network with cross entropy and hard triplets of the rare class",
         "Dong, Gong and Zhu 2017", "loss_networks.ClassRectificationClassifier", "loss", "calibrate", tuning=_ONE),
     "lmle": _own_method(
         "LMLE", "embedding from quintuplets over clusters, decided by neighbours",

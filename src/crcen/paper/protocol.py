@@ -261,7 +261,7 @@ def select(run: RunFolder, data: Dataset, split: Split, name: str, settings: Set
 def _search(name: str, X: Array, y: Index, settings: Settings, engine: str = "local") -> Values:
     """The best setting, its score and the score of every setting.
 
-    A fold's score is the mean over several networks that differ in their seed: one alone says little on small sets.
+    A fold's score is the mean over several networks that differ in their seed: one alone is not reliable on small sets.
     """
     tuning = tuning_of(name)
     if tuning is None:

@@ -1,4 +1,4 @@
-"""`crcen reproduce`: Tables 1 to 3, Figure 1 and the claims of the paper, rebuilt beside the published numbers."""
+"""`crcen reproduce`: Tables 1 to 3, Figure 1 and the claims of the paper, reproduced beside the published numbers."""
 
 import os
 import time
@@ -508,7 +508,7 @@ Claim = tuple[str, str, str]  # claim, verdict, number
 
 
 def claims(table1: Rows, table3: Rows, figure1: Rows, settings: Settings) -> Table:
-    """Claim, verdict and number for every statement of the paper that our rows can judge."""
+    """Claim, verdict and number for every statement of the paper that our results can test."""
     found = [_simulation_claim(table1), *performance_claims(table3), *expense_claims(figure1)]
     names = ("claim of the paper", "verdict here", "measured")
     note = (
@@ -536,7 +536,7 @@ def _by_method(values: Mapping[Cell, float], columns: Iterable[tuple[str, str]])
 
 
 def performance_claims(rows: Rows) -> Iterator[Claim]:
-    """What the paper says about Table 3; a method may have failed."""
+    """Claims of the paper about Table 3; a method may have failed."""
     means = {key: value[0] for key, value in cells(rows).items()}
     sets = list(dict.fromkeys(row["dataset"] for row in rows))
     columns = [(name, metric) for name in sets for metric in METRICS]
@@ -596,7 +596,7 @@ def _rusboost_claim(rows: Rows, sets: list[str]) -> Claim:
 
 
 def expense_claims(rows: Rows) -> Iterator[Claim]:
-    """What the paper says about Figure 1."""
+    """Claims of the paper about Figure 1."""
     steps = {(e["dataset"], e["to"]): e for e in expenses(rows) if e["curve"] == "retrained"}
     sets = list(dict.fromkeys(d for d, _ in steps))
     ends = list(dict.fromkeys(end for _, end in steps))
@@ -698,7 +698,7 @@ def reproduce(
     of the settings; ``selection``, ``scoring`` and a TOML file ``config`` override the packaged settings. The rows do
     not depend on ``engine`` ("local" or "ray"). ``methods`` of Table 3 are separated by commas, or "all".
 
-    The reading says how the paper is understood where it leaves things open. "2019": 200 epochs, weak penalties, each
+    The reading states how open details of the paper are interpreted. "2019": 200 epochs, weak penalties, each
     cell selected by its own metric, RUSBoost and balanced random forest as their libraries had them. "scikit-learn":
     plain and resampled networks are `MLPClassifier` with its defaults on the columns as they are, CRCEN and CSMLP see
     the same columns, ensembles as in "2019".

@@ -104,9 +104,9 @@ def _can_be_ranked(evidence: Evidence) -> bool:
     "CRC001",
     tested="number of rows of each class",
     title="Too few rows of a class",
-    limit=f"fewer than {limits.FEWEST_POSITIVES}: recall is then known to no better than about ±14 percentage points",
-    advice="Collect more labelled rows of it, or judge the model by cross-validation over all rows; read the "
-    "intervals, not the figures.",
+    limit=f"fewer than {limits.FEWEST_POSITIVES}: the interval of recall is then at least about ±14 percentage points",
+    advice="Collect more labelled rows of it, or evaluate the model by cross-validation over all rows; use the "
+    "intervals, not the single values.",
 )
 def too_few_rows(evidence: Evidence) -> Outcome:
     """Compare the rows of each watched class here and in training with the limit."""
@@ -130,7 +130,7 @@ def too_few_rows(evidence: Evidence) -> Outcome:
 def expense_outside(evidence: Evidence) -> Outcome:
     """Compare what one more catch costs with the bracket of its prices, or of the weights of each class."""
     steps, has_positive = evidence.of(steps_of), evidence.has_positive
-    judged = [(z, step) for step in steps if not math.isnan(z := step.deviation(evidence.step_noise))]
+    judged = [(z, step) for step in steps if not math.isnan(z := step.deviation(evidence.noise, evidence.effect))]
     if not judged:
         return None, f"too few decisions change with the {'price' if has_positive else 'weights'} to tell"
     z, step = max(judged, key=lambda one: abs(one[0]))
@@ -208,7 +208,7 @@ def unlike_training(evidence: Evidence) -> Outcome:
     """Compare shares of classes and distributions of scores with those of training."""
     swapped = _swapped(evidence)
     if not evidence.has_price:
-        return (True, swapped) if swapped else (None, "the model keeps nothing of its training rows")
+        return (True, swapped) if swapped else (None, "the model keeps no record of its training rows")
     shares = evidence.totals / evidence.totals.sum()
     judged = limits.judge_class_shares(evidence.y, evidence.weights, evidence.trained_counts, evidence.clusters)
     tests = {k: judged[k] for k in evidence.watched}
@@ -302,7 +302,7 @@ def _score_distances(evidence: Evidence) -> list[tuple[int, float, float]]:
 def score_distance(old: Array, here: Array, slack: float = 0, clusters: Clusters | None = None) -> tuple[float, float]:
     """Lévy distance at a fixed width, with the p-value of Kolmogorov and Smirnov; scores within a slack are equal.
 
-    Two models of the same rows give many of them one score each, at places that are near but not equal.
+    Two models can give many of the same rows one score each, with values that are close but not equal.
     """
 
     def above(one: Array, other: Array) -> tuple[float, float]:
@@ -331,9 +331,9 @@ def _areas(evidence: Evidence, rows: Bools | slice = slice(None)) -> dict[int, f
 @check(
     "CRC005",
     tested="separation of the classes",
-    title="The classes are separated almost without an error",
+    title="The classes are separated almost perfectly",
     limit=f"an area of {limits.NEAR_PERFECT_AREA:g} or more, for every class",
-    advice="Good news only if it is true: look for a column that is filled in after the event, for rows that occur in "
+    advice="This may be a leak: look for a column that is filled in after the event, for rows that occur in "
     "training too, and for labels made by a rule. With no errors most prices give the same decisions.",
 )
 def separable(evidence: Evidence) -> Outcome:
@@ -389,8 +389,8 @@ def leaks(evidence: Evidence) -> Outcome | None:
     tested="key equation",
     title="The key equation fails on these rows",
     limit=f"a p-value below {limits.EQUATION_P:g} (joint, for several classes)",
-    advice="The model did not keep its balance on new rows: it is overfitted, or the rows come from elsewhere. Use a "
-    "stronger penalty, solve the bias on rows held out, or look at CRC004.",
+    advice="The model did not keep its balance on new rows: it is overfitted, or the rows come from another "
+    "distribution. Use a stronger penalty, solve the bias on held-out rows, or see CRC004.",
 )
 def equation_off(evidence: Evidence) -> Outcome:
     """Test the key equations of rows that the model did not see."""
@@ -414,17 +414,17 @@ def equation_off(evidence: Evidence) -> Outcome:
     title="These look like the training rows",
     limit="more rows of training than chance allows where rows repeat, copies that depend on the label, or a key "
     "equation that holds to the last digits",
-    advice="Judge the model on rows that took no part in training (crcen split keeps some apart), and remove copies "
+    advice="Evaluate the model on rows that were not used in training (crcen split sets some aside), and remove copies "
     "before the split; nothing here is evidence otherwise.",
 )
 def training_rows(evidence: Evidence) -> Outcome:
     """Compare these rows with the fingerprint of the training rows."""
     if evidence.is_out_of_fold:
-        return False, "every row was judged by models that did not see it, though the saved model did"
+        return False, "every row was scored by models that did not see it, although the saved model did"
     is_balanced = "balanced" in evidence.equations.z_reason
     residual = f"residual {evidence.equations.residual:.2g}"
     if is_balanced:
-        residual += ", as only a solve on these rows leaves it"
+        residual += ", which only a balance solve on these rows gives"
     known = evidence.recognition
     if known is not None:
         is_seen = True if is_balanced else {"seen": True, "new": False}.get(known.status)
@@ -469,7 +469,7 @@ _SEVERAL_SHARE = 0.95
 @check(
     "CRC009",
     tested="dependence on a few columns",
-    title="One or a few columns carry nearly everything",
+    title="The model depends on one or a few columns",
     limit=f"one column with {100 * limits.DOMINANT_SHARE:g} % or more ({100 * _SEVERAL_SHARE:g} % for several classes) "
     f"of what all columns add, where the log loss is {100 * limits.DOMINANT_SKILL:g} % or more below that without "
     f"columns; also up to {_FEW} columns, at most half of all (a quarter for several classes), with "
@@ -508,10 +508,10 @@ def dominated(evidence: Evidence) -> Outcome | None:
 @check(
     "CRC010",
     tested="differences between groups",
-    title="One price serves groups differently",
+    title="Groups differ at one price",
     limit=f"a difference that chance gives in fewer than {GROUP_ERROR_RATE:g} of cases, over all groups, columns and "
     "figures together",
-    advice="Look at the panel of groups: where rows found over expected differ, or the key equation fails for a group, "
+    advice="See the panel of groups: where rows found over expected differ, or the key equation fails for a group, "
     "the probabilities are wrong for it, and columns or rows for it are lacking. Otherwise the groups differ in how "
     "rare or how hard to find positives are, and one price finds them at the same cost each. Other prices for groups "
     "are a choice that people must make and may have to answer for; none is made here.",
@@ -537,8 +537,8 @@ _SELECTION_P, _SELECTION_RATIO = 1e-6, 1.5
     limit=f"labels for alarms only; or scores of rows with and without a label that differ by chance in fewer than 1 "
     f"of {1.0 / _SELECTION_P:,.0f} cases, with shares of labels that differ by a factor of {_SELECTION_RATIO:g} "
     "between alarms and other rows",
-    advice="Check some rows without an alarm, drawn with known probabilities (crcen predict --audit), and judge the "
-    "model with --audited: recall and cost of all rows can then be estimated.",
+    advice="Check some rows without an alarm, drawn with known probabilities (crcen predict --audit), and evaluate "
+    "the model with --audited: recall and cost of all rows can then be estimated.",
 )
 def selected_labels(evidence: Evidence) -> Outcome | None:
     """Compare the scores of rows with and without a label."""
@@ -555,7 +555,7 @@ def selected_labels(evidence: Evidence) -> Outcome | None:
         f"{_share(one.quiet_share)} of the other rows have one"
     )
     if one.is_alarms_only:
-        return True, f"labels only where the model alarmed: recall cannot be estimated from these rows; {shares}"
+        return True, f"only alarms have labels: recall cannot be estimated from these rows; {shares}"
     if math.isnan(one.p_value) or math.isnan(one.alarm_share) or math.isnan(one.quiet_share):
         return None, shares
     low, high = sorted((one.alarm_share, one.quiet_share))
@@ -565,7 +565,7 @@ def selected_labels(evidence: Evidence) -> Outcome | None:
 
 
 def selection_of(model: Estimator, labelled: Bools, proba: Array) -> LabelSelection:
-    """Compare rows with and without a label; without a positive class all but the commonest class are alarms."""
+    """Compare rows with and without a label; of several classes, all but the most frequent are alarms."""
     price: Price = model.weighting_
     quiet = int(np.argmax(price.counts)) if price.positive is None else 1 - price.positive
     return label_selection(labelled, 1.0 - proba[:, quiet], price.decide(proba) != quiet)

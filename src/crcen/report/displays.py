@@ -137,7 +137,7 @@ _KINDS: dict[str, tuple[str, str, dict[str, object]]] = {
         {"xlabel": "share of rows with an alarm", "ylabel": "share of positives found"},
     ),
     "lift": (
-        "Lift over rows taken at random",
+        "Lift over randomly selected rows",
         "at random",
         {"xscale": "log", "xlabel": "share of rows with an alarm", "ylabel": "lift"},
     ),
@@ -285,7 +285,7 @@ class ExpenseCurveDisplay(_Display):
             "price: false alarms paid for one more catch (cost ratio)" if is_binary else "weight of each class in turn"
         )
         ax.set_xlabel(paid)
-        ax.set_ylabel(f"expense: {'false alarms' if is_binary else 'mistakes on others by weight'} per catch gained")
+        ax.set_ylabel(f"expense: {'false alarms' if is_binary else 'weighted errors on others'} per catch gained")
         return f"Expense, {self.curve.description}"
 
 
@@ -321,7 +321,7 @@ class KeyEquationDisplay(_Display):
             ax.stairs(share, edges, fill=True, color=colour, alpha=0.3, label=f"{len(q):,} {name}, mean {mean:.3f}")
             ax.axvline(mean, color=colour, linewidth=2.5)
             ax.axvline(implied, color="black", linewidth=1.2, linestyle=_DASHED)
-        ax.plot([], [], color="black", linewidth=1.2, linestyle=_DASHED, label="means that the equation implies")
+        ax.plot([], [], color="black", linewidth=1.2, linestyle=_DASHED, label="means implied by the equation")
         ax.set(xlim=(0.0, 1.0), xlabel="weighted output q", ylabel="share of the class")
         sides = f"left side {equation.lhs:.3g}, right side {equation.rhs:.3g}"
         return f"Key equation at λ = {equation.weighting.lam:.3f}: {sides}"

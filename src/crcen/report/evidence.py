@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,6 +12,7 @@ from scipy.special import entr, logit
 from crcen._support.lazy import pd
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.tables.cells import ColumnCells, as_text
+from crcen.tables.columns import Column, EncodedTable, blocks_of
 from crcen.tables.fingerprint import Recognition
 from crcen.tables.leaks import Cells, Leak, Separation, cells_of, find_leaks, separations
 from crcen.theory.checks import check_class_probabilities, check_probabilities, check_row_weights
@@ -25,10 +26,6 @@ from crcen.theory.residual_test import TrainingError, residual_effect
 from crcen.theory.rows import Array, Bools, Estimator, Index, Rows, as_numpy, short
 from crcen.theory.selective import LabelSelection
 
-if TYPE_CHECKING:
-    from crcen.tables.columns import Column, EncodedTable
-
-
 # Labels of any type.
 Labelled = NDArray[np.generic]
 
@@ -37,13 +34,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class EncodedRows:
-    """Rows encoded once by a table classifier, which encodes each column by itself."""
+    """Rows encoded once by a table classifier, which encodes each column separately."""
 
     X: Array  # (n, n_encoded), finite
-    columns: "Mapping[str, Column]"  # those that the model uses, by name
+    columns: Mapping[str, Column]  # those that the model uses, by name
     blocks: Mapping[str, slice]  # their encoded columns
     estimator: Estimator  # predicts from such rows
-    table: "EncodedTable"  # what the model's ``encode`` returned
+    table: EncodedTable  # what the model's ``encode`` returned
 
     @classmethod
     def of(cls, model: Estimator, X: Rows) -> "EncodedRows | None":
@@ -51,9 +48,8 @@ class EncodedRows:
         if not all(hasattr(model, name) for name in ("encode", "columns_", "estimator_")):
             return None
         columns = {column.name: column for column in model.columns_}
-        ends = np.cumsum([0, *(len(column.encoded_names) for column in columns.values())]).tolist()
         table: EncodedTable = model.encode(X)
-        blocks = dict(zip(columns, map(slice, ends[:-1], ends[1:]), strict=True))
+        blocks = dict(zip(columns, blocks_of(model.columns_), strict=True))
         return cls(np.asarray(table.X, dtype=np.float64), columns, blocks, model.estimator_, table)
 
 
@@ -159,10 +155,10 @@ class Evidence:
         """How much more residuals vary on new rows than under the true posterior, by the model's own error."""
         return self.equations.noise
 
-    @property
-    def step_noise(self) -> float:
-        """The same for rows in clusters, whose residuals may vary together."""
-        return self.noise * residual_effect(self.y, self.proba, self.weights, self.clusters)
+    @cached_property
+    def effect(self) -> float:
+        """How much more they vary as rows of a cluster depend on each other."""
+        return residual_effect(self.y, self.proba, self.weights, self.clusters)
 
     @cached_property
     def equations(self) -> EquationTest:
@@ -188,7 +184,7 @@ class Evidence:
 
     @cached_property
     def recognition(self) -> Recognition | None:
-        """Whether these are training rows; None if the model cannot tell."""
+        """Whether these are training rows; None if the model cannot determine it."""
         if self.known_rows is not None or self.is_out_of_fold or self.X is None:
             return self.known_rows
         if not hasattr(self.model, "recognise"):
@@ -228,7 +224,7 @@ def share_log_loss(class_weights: ArrayLike) -> float:
 
 
 def chosen_rows(evidence: Evidence, most: int, rng: np.random.Generator) -> tuple[Index, Array]:
-    """Rows and their weights: all, or some of each class, weighted so that they stand for all of it."""
+    """Rows and their weights: all, or a sample of each class, weighted to all of its rows."""
     if evidence.n_rows <= most:
         return np.arange(evidence.n_rows), evidence.weights
     chosen, weights = [], []
@@ -300,7 +296,7 @@ def gather(
     if classes.ndim != 1 or len(classes) < 2:
         raise InvalidParameter(f"a report needs a fitted classifier of two or more classes, got {kind} with {classes}.")
     if costs is not None and not has_several_classes(model):
-        raise InvalidParameter("costs must be left out: they are for several classes, and this page has a price.")
+        raise InvalidParameter("costs must be left out: they are for several classes, and this model has a price.")
     X, columns = _rows(X, model)
     numbers = Labels(classes).encode(y)
     if numbers.shape != (len(X),):
@@ -370,7 +366,7 @@ def cells_by_column(evidence: Evidence) -> dict[str, list[Cells]]:
 
 
 def single_columns(evidence: Evidence) -> list[Separation]:
-    """How well each column by itself separates the classes."""
+    """How well each single column separates the classes."""
     return separations(evidence.of(cells_by_column), evidence.y, evidence.weights, evidence.random_state)
 
 
@@ -428,7 +424,7 @@ class Importances:
 
     @property
     def shares(self) -> Array:
-        """Share of each column in the increase over all columns, each shuffled by itself; 0 if none increases."""
+        """Share of each column in the increase over all columns, each shuffled separately; 0 if none increases."""
         rises = np.array([max(one.increase, 0.0) for one in self.columns])
         return rises / rises.sum() if rises.sum() > 0.0 else rises
 
@@ -527,7 +523,7 @@ def column_effects(evidence: Evidence) -> tuple[ColumnEffect, ...]:
 
 
 def _values(evidence: Evidence, number: int, name: str) -> _Values | None:
-    """Values of a column: quantiles of what has an order, the commonest of what has none; None for texts."""
+    """Values of a column: quantiles if they are ordered, otherwise the most frequent ones; None for texts."""
     encoded = evidence.encoded
     if encoded is None:
         try:

@@ -224,11 +224,11 @@ def write_report(
         A fitted classifier with ``predict_proba`` and ``classes_``; ``weighting_``, ``pos_label_``, ``weighted_proba``,
         ``key_equation_``, ``oof_key_equation_`` and ``oof_proba_`` are used if it has them.
     X : DataFrame or array of shape (n, columns)
-        Rows that took no part in training.
+        Rows that were not used in training.
     y : array of shape (n,)
         Their labels, of at least two classes.
     path : str or path
-        Where to write; an existing file is replaced, whole or not at all.
+        File to write; an existing file is replaced atomically.
     sample_weight : array of shape (n,), optional
         Finite and not negative; counts are then sums of weights.
     title : str, optional
@@ -313,7 +313,7 @@ def _picked(evidence: Evidence) -> list[int]:
 
 
 def one_against_rest(evidence: Evidence, k: int, most_points: int) -> Evidence:
-    """The evidence about one class as the positive one, at the cost of a miss in rows of others taken for it."""
+    """The evidence about one class as the positive one, at the cost of a miss in false alarms."""
     costs, counts, p = evidence.cost_matrix.costs, evidence.trained_counts, evidence.proba[:, k]
     others = np.flatnonzero(np.arange(len(costs)) != k)
     miss = float((costs[k, others] - costs[k, k]).mean())
@@ -339,7 +339,7 @@ def _one_page(evidence: Evidence, k: int, n_picked: int) -> str:
 
 
 def _facts(model: Estimator) -> Values:
-    """The model and its environment; no place on the machine is named."""
+    """The model and its environment, without paths of the machine."""
     chosen = kept_by(model, "best_params_")
     versions = {"crcen": __version__, "Python": platform.python_version(), **installed_versions(_PACKAGES)}
     return {

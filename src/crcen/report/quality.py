@@ -38,10 +38,7 @@ class _Sample:
 
     @cached_property
     def counts(self) -> formulas.ConfusionCounts:
-        rows = self.rows
-        place = rows.y * rows.costs.shape[1] + rows.actions
-        table = np.bincount(place, self.weights, rows.costs.size).astype(np.float64)
-        return formulas.ConfusionCounts.of_table(table.reshape(rows.costs.shape))
+        return formulas.count_decisions(self.rows.y, self.rows.actions, self.weights, *self.rows.costs.shape)
 
     @cached_property
     def confusion(self) -> formulas.ConfusionCounts:
@@ -169,7 +166,7 @@ class RowMetrics:
         return {name: one for name, one in METRICS.items() if one.is_binary in (None, self.column is not None)}
 
     def values(self, copies: Array | None = None) -> dict[str, float]:
-        """Every metric, with each row counted as often as ``copies`` says."""
+        """Every metric, with each row counted ``copies`` times."""
         sample = _Sample(self, self.weights if copies is None else copies * self.weights)
         return {name: one.value(sample) for name, one in self.metrics.items()}
 
@@ -215,7 +212,7 @@ def too_good(roc_auc: float) -> list[str]:
     if not roc_auc >= NEAR_PERFECT_AREA:
         return []
     return [
-        f"the classes are separated almost without an error (ROC AUC {roc_auc:.5g}): look for a column that is filled "
+        f"the classes are separated almost perfectly (ROC AUC {roc_auc:.5g}): look for a column that is filled "
         "in after the event (CRC005)"
     ]
 
@@ -413,7 +410,7 @@ def quality_of(evidence: Evidence) -> formulas.Quality:
 
 
 def explored_rows(evidence: Evidence) -> tuple[Index, Array]:
-    """Rows for the explorer of costs and their weights: all, or of many some of each class that stand for all."""
+    """Rows for the explorer of costs and their weights: all, or a weighted sample of each class."""
     rng, n_classes = np.random.default_rng(evidence.random_state), evidence.labels.n_classes
     return chosen_rows(evidence, max(MOST_NUMBERS // n_classes, n_classes), rng)
 
@@ -439,13 +436,10 @@ def compare(evidence: Evidence, others: Mapping[str, ArrayLike], name: str) -> l
         one = {"name": label, **rows.values(), "more_per_1000": 1000.0 * mean}
         one["interval"] = [1000.0 * (mean - half), 1000.0 * (mean + half)]
         if evidence.has_positive:
-            curves, counts = (
-                formulas.DecisionCurves(evidence.target, proba[:, evidence.labels.column], weights),
-                rows.confusion,
-            )
+            curves = formulas.DecisionCurves(evidence.target, proba[:, evidence.labels.column], weights)
             ends = price_grid(price.cost_ratio, curves.n_neg / curves.n_pos)
             benefit = curves.net_benefit(np.geomspace(ends[0], ends[-1], _COMPARED_POINTS))
-            one |= {"found": counts.tp, "alarms": counts.tp + counts.fp}
+            one |= {"found": rows.confusion.tp, "alarms": rows.confusion.tp + rows.confusion.fp}
             one["net_benefit"] = {"price": benefit.x, "model": benefit.model}
         found.append(one)
     return found
@@ -524,7 +518,7 @@ def _explorer(evidence: Evidence) -> Values:
         # What only some pages need: the sum of squared weights, and where points were left out the next score below.
         "square": points.square[kept + 1] if evidence.is_weighted else None,
         "below": None if is_exact else below[kept],
-        "noise_factor": evidence.noise,
+        **attributes(evidence, "noise effect"),
     }
 
 
@@ -540,7 +534,9 @@ def _ladder(evidence: Evidence) -> list[Values]:
         found["precision"] = counts.precision if alarms else math.nan
         own = {"low": math.nan, "expense": math.nan, "verdict": "", "z": math.nan}
         if step is not None:
-            own = attributes(step, "low=bracket_low expense verdict") | {"z": step.deviation(evidence.noise)}
+            own = attributes(step, "low=bracket_low expense verdict") | {
+                "z": step.deviation(evidence.noise, evidence.effect)
+            }
         rows.append(found | own)
     return rows
 
@@ -570,7 +566,7 @@ def _histogram(evidence: Evidence) -> Values:
 
 
 def _weight_path(evidence: Evidence) -> Values:
-    """Class means of these rows' probabilities under every weight, beside what the law makes of their distance."""
+    """Class means of these rows' probabilities under every weight, and the means that the general law implies."""
     n_pos, n_neg = evidence.labels.pair(evidence.totals)
     ratio = n_neg / n_pos
     grid = price_grid(evidence.price.cost_ratio, ratio)

@@ -111,8 +111,30 @@ function pricePage() {
     const least = thresholdOf(step.high);
     const share = step.catches > most * size ? most : step.catches < least * size ? least : null;
     if (share === null) return 0;
-    if ((share * (1 - share) * size ** 2) / step.square < explorer.least_variance) return NaN;
-    return (step.catches - share * size) / Math.sqrt(share * (1 - share) * step.square * explorer.noise_factor);
+    const n = size ** 2 / (step.square * explorer.effect);
+    if (share * (1 - share) * n < explorer.least_variance) return NaN;
+    const z = deviation((n * step.catches) / size, n, share);
+    return z > 0 || deviation(0, n, share) < -explorer.most_deviations ? z : NaN;
+  }
+
+  /** As count_deviation of crcen.theory.limits: a binomial count whose log-odds have the model's own error. */
+  function deviation(count, n, share) {
+    const sign = count < n * share ? -1 : 1;
+    count -= sign * Math.min(0.5, Math.abs(count - n * share));
+    const center = Math.log(share / (1 - share));
+    const weight = (n * share * (1 - share)) / Math.max(explorer.noise - 1, 1e-12);
+    const all = count > 0 && count < n ? Math.log(count / (n - count)) - center : sign * 100;
+    let [low, high] = [Math.min(0, all), Math.max(0, all)];
+    let error, q;
+    for (let i = 0; i < 60; i++) {
+      error = 0.5 * (low + high);
+      q = 1 / (1 + Math.exp(-center - error));
+      if (count - n * q - weight * error > 0) low = error;
+      else high = error;
+    }
+    const part = (k, m) => (k > 0 ? k * Math.log(k / m) : 0);
+    const deviance = 2 * (part(count, n * q) + part(n - count, n * (1 - q)));
+    return sign * Math.sqrt(Math.max(0, deviance + weight * error ** 2));
   }
 
   // -- drawing ------------------------------------------------------------------------------------------------------
@@ -292,7 +314,7 @@ function pricePage() {
     const stated = groups.flatMap((g) => (hasBefore ? [g.mean_p, g.mean_q] : [g.mean_p]));
     const axis = chanceAxis("probability stated", [...stated, ...groups.map((g) => g.observed)]);
     const key = [["circle", "neg", hasBefore ? "after correction" : "as stated"]];
-    if (hasBefore) key.unshift(["square", "pos", "before correction (under the weight)"]);
+    if (hasBefore) key.unshift(["square", "pos", "before correction (weighted)"]);
     chart("chart-reliability", {
       label: "Observed share of positives against stated probability", key,
       x: axis, y: { ...axis, name: "share observed" },
@@ -529,7 +551,7 @@ function pricePage() {
     if (source !== "number") at("price-number").value = price;
     at("price").value = placeOf(price);
     at("price").setAttribute("aria-valuetext", `${price} false alarms per catch`);
-    show("threshold-text", `Alarm where the probability is above ${percent(current.threshold)}.`);
+    show("threshold-text", `Alarm if the probability is above ${percent(current.threshold)}.`);
     show("out-recall", percent(recall), recall);
     show("out-tp", `${count(counts.tp)} of ${count(explorer.n_pos)}`, counts.tp);
     show("out-precision", percent(precision), precision);
@@ -540,12 +562,12 @@ function pricePage() {
     showBar("bar-positives", counts.tp, counts.fn);
     showBar("bar-alarms", counts.tp, counts.fp);
     const lift = ratio(recall, alarms / total);
-    show("lift-text", alarms ? `At this price the alarms hold ${digits(lift)} times as many positives as rows at random (lift).` : "", lift);
+    show("lift-text", alarms ? `At this price the alarms hold ${digits(lift)} times as many positives as random rows (lift).` : "", lift);
     showMarginal(price);
     showCost();
     showCommand(`${data.command} ${price} ${data.command_end ?? "--out scored.csv"}`);
     show("copy-status", "");
-    show("exactness", counts.isExact ? "" : "These rows have more distinct probabilities than the page holds. At this price its counts are those of the nearest lower price it knows; prices of two digits and those of the slider are exact.");
+    show("exactness", counts.isExact ? "" : "These rows have more distinct probabilities than the page holds. At this price the counts are those of the nearest lower stored price; prices of two digits and those of the slider are exact.");
     charts.forEach((state) => state.marks && mark(state));
     clearTimeout(announcement);
     announcement = setTimeout(() => show("announcer", `At ${price} false alarms per catch: ${count(counts.tp)} of ${count(explorer.n_pos)} found, ${count(counts.fp)} false alarms.`), 600);
@@ -736,7 +758,7 @@ function costPage() {
     const first = head.insertRow();
     element("td", "", first);
     for (const name of decisions) element("th", name, first, { scope: "col" });
-    for (const name of ["recall", "cost a row"]) element("th", name, first, { scope: "col" });
+    for (const name of ["recall", "cost per row"]) element("th", name, first, { scope: "col" });
     table.forEach((row, i) => {
       const line = body.insertRow();
       element("th", labels[i], line, { scope: "row" });

@@ -76,8 +76,8 @@ class TreePlan:
 
     def fingerprint(self, source: str) -> str:
         """A text that differs for other settings, or for rows of another fingerprint ``source``."""
-        about = source, self.seed, self.share, SETTING, self.limits, self.labels
-        return hashlib.sha256(repr(about).encode()).hexdigest()
+        about = source, self.seed, self.share, SETTING, self.labels, [len(upper) for upper in self.limits]
+        return hashlib.sha256(repr(about).encode() + np.concatenate(self.limits).tobytes()).hexdigest()
 
     def params(self) -> dict[str, object]:
         """LightGBM's parameters."""

@@ -10,7 +10,7 @@
 
   async function ask(path, options = {}) {
     const answer = await fetch(path, { ...options, headers: { Authorization: `Bearer ${token}`, ...(options.headers || {}) } });
-    const found = await answer.json().catch(() => ({ error: "The application gave no answer." }));
+    const found = await answer.json().catch(() => ({ error: "The application did not respond." }));
     if (!answer.ok) throw new Error(found.error || answer.statusText);
     return found;
   }
@@ -70,14 +70,14 @@
     if (project.saved) $("saved-place").textContent = `Saved as ${project.saved}.`;
     $("monitored").hidden = !results.monitor;
     if (results.monitor) {
-      $("monitor-status").textContent = results.monitor.values.is_alarm ? "Alarm: look at the model." : "Quiet: no sign of a change.";
+      $("monitor-status").textContent = results.monitor.values.is_alarm ? "Alarm: check the model." : "Quiet: no sign of a change.";
       $("monitor-text").textContent = results.monitor.text;
       const page = link("/monitor") + `&call=${results.monitor.values.call}`;
       if ($("monitor-page").getAttribute("src") !== page) $("monitor-page").src = page;
     }
     const state = job ? `${project.id} ${job.step} ${job.status} ${Object.values(project.commands).join()}` : "";
     if (!running && state !== shownJob) {
-      if (job && (job.status === "failed" || job.status === "cancelled")) say(job.error || "The step was cancelled; nothing was kept of it.");
+      if (job && (job.status === "failed" || job.status === "cancelled")) say(job.error || "The step was cancelled; its results were discarded.");
       const next = { look: results.look && results.look.values.target ? "goal-title" : "columns-title", fit: "result-title", score: "score-title", monitor: "save-title" };
       if (focus && job && job.status === "done") $(next[job.step]).focus();
       shownJob = state;
@@ -97,7 +97,7 @@
     const dropped = new Set([...document.querySelectorAll("#columns input:not(:checked)")].map((one) => one.value));
     $("columns-summary").textContent = `${counted(look.rows, "row")}, ${counted(look.columns.length, "column")}${look.target ? ` and the target ${look.target}` : ""}.`;
     const notes = [...look.notes];
-    for (const one of look.columns) if (one.suspect || look.suspects.includes(one.name)) notes.push(`${one.name} alone tells the target nearly perfectly: leave it out if it is known only afterwards.`);
+    for (const one of look.columns) if (one.suspect || look.suspects.includes(one.name)) notes.push(`${one.name} alone predicts the target almost perfectly: leave it out if it is known only afterwards.`);
     list("columns-notes", notes);
     $("columns").tBodies[0].replaceChildren(...look.columns.map((one) => {
       const line = element("tr"), use = element("td"), isOut = one.kind === "left out";
@@ -122,7 +122,7 @@
     if (!labels.length) { $("classes").hidden = true; return; }
     const before = $("positive").dataset.target === look.target ? $("positive").value : null;
     const pairs = look.labels.map((one) => [String(one.label), `${one.label} (${counted(one.rows, "row")})`]);
-    choices($("positive"), many ? [["", "All of them: tell the classes apart"], ...pairs] : pairs, before);
+    choices($("positive"), many ? [["", "All of them: predict the class"], ...pairs] : pairs, before);
     if (before === null) $("positive").value = many ? "" : String(look.labels.reduce((a, b) => b.rows < a.rows ? b : a).label);
     $("positive").dataset.target = look.target;
     if ($("weights").dataset.labels !== labels.join("\n")) {

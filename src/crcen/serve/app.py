@@ -83,7 +83,7 @@ class Job:
         self._child.start()
         atexit.register(self._kill)  # before multiprocessing, which would wait for the child
         there.close()
-        why = f"the step was ended after {limit or 0:g} seconds: choose a longer time limit or fewer rows."
+        why = f"the step was stopped after {limit or 0:g} seconds: choose a longer time limit or fewer rows."
         self._timer = threading.Timer(limit or threading.TIMEOUT_MAX, self.cancel, ("failed", why))
         self._thread = threading.Thread(target=self._read)
         for one in (self._timer, self._thread):
@@ -91,7 +91,7 @@ class Job:
             one.start()
 
     def to_dict(self) -> Values:
-        """Where it stands."""
+        """The state of the step."""
         seconds = time.monotonic() - self._start if self._seconds is None else self._seconds
         found = {"step": self.step, "status": self.status, "title": _STEPS[self.step][1], "share": self._share}
         return {**found, "seconds": round(seconds, 1), "error": self.error}
@@ -209,7 +209,7 @@ class Project:
 
 
 class Application:
-    """Projects of one user; models are saved in a folder, and `asgi` answers requests with the token."""
+    """Projects of one user; models are saved in a folder, and `asgi` serves requests with the token."""
 
     def __init__(self, folder: Path, work: Path, token: str) -> None:
         self._saved, self._work, self._token = folder, work, token
@@ -531,7 +531,7 @@ def _command(name: str, *words: str, **options: object) -> str:
 
 def _table(project: Project) -> str:
     if project.table is None:
-        raise HTTPException(404, "this project has a model and no table: open a table to fit another model.")
+        raise HTTPException(404, "this project has a model but no table: open a table to fit another model.")
     return str(project.table)
 
 
@@ -561,7 +561,7 @@ def _weighting(given: Options) -> tuple[object, Options]:
         return "none", {"weighting": "none"}
     if kind == "weights":
         if not isinstance(value, dict) or not value:
-            raise InvalidInput("give a weight for each class.")
+            raise InvalidInput("enter a weight for each class.")
         weights = {str(label): number(weight, f"the weight of {label}") for label, weight in value.items()}
         return weights, {"weighting": ",".join(f"{label}={weight:g}" for label, weight in weights.items())}
     if kind == "budget":
@@ -579,7 +579,7 @@ def _costs(value: object, target: str) -> str:
     """A cost matrix as the file of ``--costs``: a row for each true class, a column for each decision."""
     labels, rows = (value.get("labels"), value.get("costs")) if isinstance(value, dict) else (None, None)
     if not isinstance(labels, list) or not isinstance(rows, list) or not labels:
-        raise InvalidInput("give what each decision costs for each true class.")
+        raise InvalidInput("enter the cost of each decision for each true class.")
     if len(rows) != len(labels) or not all(isinstance(row, list) and len(row) == len(labels) for row in rows):
         raise InvalidInput(f"costs must have {len(labels)} rows and columns, one for each class.")
     cells = [

@@ -201,7 +201,7 @@ class LabelledRows:
         audit = _audit_probabilities(entries)
         if audit is None:
             if not known.all() and selection_of(served.model, known, p).is_alarms_only:
-                notes.append("labels only where the model alarmed: nothing is known about the other rows")
+                notes.append("only alarms have labels: nothing is known about the other rows")
             p, y = p[known], np.array(y[known].tolist())
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")

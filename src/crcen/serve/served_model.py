@@ -1,4 +1,4 @@
-"""A model that answers requests: rows (JSON, CSV, tensors) and a price in; probabilities, decisions and notes out."""
+"""A served model: takes rows (JSON, CSV, tensors) and a price; returns probabilities, decisions and notes."""
 
 import hashlib
 import json
@@ -50,11 +50,11 @@ OPTIONS = {
     "id": Option("string", "Column with the identifier of each row"),
     "reasons": Option("integer", "Reasons for each row"),
     "budget": Option("number", "False alarms that one more catch may cost", crcen.Budget),
-    "cost_ratio": Option("number", "What a miss costs, in false alarms", crcen.CostRatio),
+    "cost_ratio": Option("number", "Cost of a miss in false alarms", crcen.CostRatio),
     "alpha": Option("number", "Cost ratio over negatives per positive", crcen.Alpha),
     "lam": Option("number", "Weight of a positive row", crcen.Lam),
     **{name: Option(*kind.statement.request, kind) for name, kind in GOALS.items()},
-    "balanced": Option("boolean", "All classes weigh the same"),
+    "balanced": Option("boolean", "Equal total weight of all classes"),
     "weighting": Option("string", "Weight of each class: fine=1,worn=5"),
     "costs": Option("array", "Cost matrix: a list of rows, or an object with costs, labels and actions"),
 }
@@ -286,7 +286,7 @@ _TYPES = {"number": "FP64", "boolean": "BOOL"}
 _NOTES = {
     "clipped": "is far outside the training range",
     "unseen": "was not seen in training, or was rare",
-    "missing": "is missing, which never occurred in training",
+    "missing": "is missing, which did not occur in training",
 }
 _UNREADABLE = {"number": "a finite number", "boolean": "true or false", "date": "a date"}
 
@@ -464,7 +464,7 @@ class ServedModel:
     def reasons(self, rows: Sequence[Row], number: int, scored: Scored) -> dict[str, Sequence[object]]:
         """The strongest reasons of every row in words; for several classes also the two classes that they compare."""
         require(1 <= number <= 100, f"reasons must be a whole number from 0 to 100: got {number}.")
-        most = f"reasons are given for at most {_MOST_EXPLAINED:,} rows a request: got {len(rows):,}."
+        most = f"reasons are computed for at most {_MOST_EXPLAINED:,} rows per request: got {len(rows):,}."
         require_input(len(rows) <= _MOST_EXPLAINED, most)
         frame = pd.DataFrame({name: [row.get(name) for row in rows] for name in self.model.feature_names_in_})
         if self.positive is not None:

@@ -39,6 +39,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from crcen import CrcenError, InvalidInput, InvalidParameter, __version__
 from crcen._support.text import listed
+from crcen.commands.inputs import require
 from crcen.serve import served_model
 from crcen.serve.decision_log import DecisionLog, LabelledRows
 from crcen.serve.served_model import FEW_ROWS, Options, Row, Scored, ServedModel, by_row
@@ -51,7 +52,7 @@ Handler = Callable[[Request], object]
 Endpoint = tuple[str, str, Handler]  # method, path, handler
 Reload = Callable[[], list[str]]
 T = TypeVar("T")
-Columns = dict[str, Sequence[object]]  # of an answer, by name
+Columns = dict[str, Sequence[object]]  # of a response, by name
 
 TEMPLATES = Environment(
     loader=PackageLoader("crcen.serve", "."), autoescape=True, trim_blocks=True, undefined=StrictUndefined
@@ -68,8 +69,8 @@ _BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 _CODES = ("2xx", "3xx", "4xx", "5xx")
 _ROWS = {
     "rows": "Rows decided.",
-    "alarms": "Rows with another decision than the default one.",
-    "unlike": "Rows unlike training: extreme, unseen or missing values.",
+    "alarms": "Rows with a decision other than the default one.",
+    "unlike": "Rows with extreme, unseen or unexpectedly missing values.",
     "audits": "Rows without an alarm that were drawn for an audit.",
     "labels": "Labels received.",
 }
@@ -105,7 +106,7 @@ class Guard:
         if self.hosts is not None and name not in self.hosts:
             return f"the host must be one of {', '.join(sorted(self.hosts))}: got {host[:60]!r}."
         if b"origin" in headers and headers[b"origin"].decode("latin-1").partition("://")[2] != host:
-            return "requests from pages of other origins are refused."
+            return "requests from pages of other origins are rejected."
         if self.token is None or scope["path"] in self.open_paths:
             return None
         kind, _, given = headers.get(b"authorization", b"").partition(b" ")
@@ -197,7 +198,7 @@ class Metrics:
         total = np.asarray(self._all.sum(axis=0))
         lines = ["# HELP crcen_requests_total Requests by status.", "# TYPE crcen_requests_total counter"]
         lines += [f'crcen_requests_total{{status="{code}"}} {total[i]:.0f}' for i, code in enumerate(_CODES)]
-        lines += ["# HELP crcen_request_seconds Time to answer.", "# TYPE crcen_request_seconds histogram"]
+        lines += ["# HELP crcen_request_seconds Response time.", "# TYPE crcen_request_seconds histogram"]
         counts = np.cumsum(total[len(_CODES) : _N_TIMES])
         bounds = [*map(str, _BOUNDS), "+Inf"]
         lines += [f'crcen_request_seconds_bucket{{le="{b}"}} {n:.0f}' for b, n in zip(bounds, counts, strict=True)]
@@ -244,13 +245,13 @@ class _Server(uvicorn.Server):
         try:
             _LOGGER.warning("models reloaded, changed: %s", ", ".join(self.reload()) or "none")
         except CrcenError as error:
-            _LOGGER.error("models were not reloaded, the old ones stay: %s", error)
+            _LOGGER.error("models were not reloaded, the old ones stay in use: %s", error)
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
     """A listening socket; a used port is an error with one sentence."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio turns Nagle's algorithm off only where the protocol is stated; with it some answers wait 40 ms for an ACK.
+    # asyncio turns Nagle's algorithm off only where the protocol is stated; with it some responses wait 40 ms.
     found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -264,7 +265,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 
 def run_server(app: ASGIApp, sock: socket.socket, reload: Reload | None = None) -> None:
-    """Answer requests at a socket until SIGTERM or SIGINT; running requests are finished first."""
+    """Serve requests at a socket until SIGTERM or SIGINT; running requests are finished first."""
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -314,28 +315,21 @@ class Settings:
 
     def __post_init__(self) -> None:
         needs_token = f"host {self.host} is reachable from other machines and needs a token: --token or --token-file."
-        no_share = f"audit must be a share from 0 to 1, such as 1%: got {self.audit:g}."
+        require(is_loopback(self.host) or self.token, needs_token, "host")
+        require(self.token is None or len(self.token) >= 8, "token must have at least 8 characters.", "token")
+        only_ascii = "token must hold ASCII characters only, as headers of HTTP do."
+        require(self.token is None or self.token.isascii(), only_ascii, "token")
+        share = f"audit must be a share from 0 to 1, such as 1%: got {self.audit:g}."
+        require(0.0 <= self.audit < 1.0, share, "audit")
+        for name in ("default_action", "seed"):
+            require(self.audit or not getattr(self, name), f"{name} must go with audit=.", name, "audit")
+        uses_log = self.log_inputs or self.audit or self.log_bytes != Settings.log_bytes
         no_log = "log_inputs=, log_size= and audit= need log=, the decision log."
-        of_log = self.log_inputs or self.audit or self.log_bytes != Settings.log_bytes
-        for is_wrong, message, *parameters in (
-            (not is_loopback(self.host) and not self.token, needs_token, "host"),
-            (self.token is not None and len(self.token) < 8, "token must have at least 8 characters.", "token"),
-            (
-                not (self.token or "").isascii(),
-                "token must hold ASCII characters only, as headers of HTTP do.",
-                "token",
-            ),
-            (not 0.0 <= self.audit < 1.0, no_share, "audit"),
-            (self.default_action and not self.audit, "default_action must go with audit=.", "default_action", "audit"),
-            (self.seed and not self.audit, "seed must go with audit=.", "seed", "audit"),
-            (self.log is None and of_log, no_log, "log_inputs", "log_size", "audit", "log"),
-        ):
-            if is_wrong:
-                raise InvalidParameter(str(message), parameter=tuple(map(str, parameters)))
+        require(self.log is not None or not uses_log, no_log, "log_inputs", "log_size", "audit", "log")
 
 
 class Service:
-    """Models and what is recorded about their answers; `asgi` is the application."""
+    """Models and the records of their decisions; `asgi` is the application."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -442,7 +436,7 @@ class Service:
         return Response(text + binary, headers=headers, media_type="application/octet-stream")
 
     def _scored(self, served: ServedModel, rows: Sequence[Row], options: Options) -> tuple[Scored, Columns]:
-        """Decide rows and record the decisions: the result, and further columns of the answer."""
+        """Decide rows and record the decisions: the result, and additional columns of the response."""
         price = served_model.price_of(served.price, served.model.classes_.tolist(), options)
         id_column = self.settings.id if options.get("id") is None else str(options["id"])
         ids = _ids(rows, id_column)
@@ -612,7 +606,7 @@ def _price_values(price: Price | ThresholdGoal) -> dict[str, object]:
 
 
 def _wanted_outputs(request: dict[str, object], names: list[str]) -> dict[str, bool]:
-    """Outputs by name, and whether each is a binary tensor; all of them if none is asked for."""
+    """Outputs by name, and whether each is a binary tensor; all of them if none is requested."""
 
     def flag(parameters: object, name: str) -> object:
         return parameters.get(name) if isinstance(parameters, dict) else None

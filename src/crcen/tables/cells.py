@@ -1,4 +1,4 @@
-"""Cells of a table as text, numbers and dates, whatever their notation: each column is converted once."""
+"""Cells of a table as text, numbers and dates in any notation; each column is converted once."""
 
 import itertools
 import math
@@ -34,9 +34,17 @@ _CELL = re.compile(
     rf"\s*(?P<after>{_SUFFIX})?\s*(?P<closed>\)?)\s*(?P<third>[-−]?)"
 )
 _CURRENCY = re.compile(rf".*[{_SYMBOLS}]|(?i:{_CODES})")
+# What a letter right after the digits multiplies them by; `_SCALED` begins the affix of a column where it does.
+_SCALES = {"k": 1e3, "m": 1e6, "mn": 1e6, "mio": 1e6, "b": 1e9, "bn": 1e9}
+_SCALED = "×"
+# Units of amounts; other letters after digits may be those of a code.
+_UNITS = re.compile(
+    r"k|m|mn|mio|bn|[km]?g|lb|oz|ton|[kcm]m|mi|ft|[cm]?l|h|hr|hour|min(ute)?|s|sec(ond)?|ms|day|week|month|year|yr|[kmgt]b|"
+    r"[km]wh?"
+)
 # (decimal mark, mark between thousands), the likelier first where cells fit several.
 _MARKS = ((".", ""), (".", ","), (",", ""), (",", "."), (".", " "), (".", "'"), (",", " "), (",", "'"))
-# Fewer of some distinct cells look like numbers: no need to look at all of them.
+# If fewer of a sample of cells look like numbers, the others are not checked.
 _GLANCE, _ENOUGH = 200, 0.5
 # A numeric column may hold this share of other cells, and one if it has so many rows.
 _MOST_ODD, _FEWEST_ROWS = 0.01, 20
@@ -69,11 +77,17 @@ def as_text(series: Series) -> Series:
 
 
 class _Cell(NamedTuple):
-    """A number as it is written: what stands around its digits, its digits and marks, its sign."""
+    """The parts of a written number: the text around its digits, its digits and marks, its sign."""
 
     affix: str
     body: str
     is_negative: bool
+    scale: str = ""  # of `_SCALES`; without another affix it is the affix, too
+
+    @property
+    def unit(self) -> str:
+        """The affix, if it is no scale."""
+        return "" if self.affix == self.scale else self.affix
 
 
 def _cell(text: str) -> _Cell | None:
@@ -83,14 +97,17 @@ def _cell(text: str) -> _Cell | None:
     signs = [found[name] for name in ("sign", "second", "third") if found[name]]
     units = [found[name].casefold() for name in ("before", "after") if found[name]]
     affixes = {unit[:-1] if len(unit) > 2 and unit.endswith("s") else unit for unit in units}  # one year, two years
+    scale = units[-1] if units and units[-1] in _SCALES and found.start("after") == found.end("body") else ""
+    if len(affixes) > 1:
+        affixes.discard(scale)
     if len(signs) + bool(found["opened"]) > 1 or len(affixes) > 1:
         return None
     body = re.sub(r"\s", " ", found["body"].replace("’", "'").replace("_", "'"))
-    return _Cell("".join(affixes), body, bool(found["opened"]) or (bool(signs) and signs[0] != "+"))
+    return _Cell("".join(affixes), body, bool(found["opened"]) or (bool(signs) and signs[0] != "+"), scale)
 
 
 def is_missing_mark(text: str) -> bool:
-    """Whether a cell of a column of numbers says that there is none."""
+    """Whether a cell of a column of numbers states a missing value."""
     return _MISSING_MARK.fullmatch(text) is not None
 
 
@@ -101,7 +118,10 @@ def _are_marks(distinct: Series) -> Bools:
 
 @dataclass(frozen=True)
 class Notation:
-    """How the numbers of a column are written; ``affix`` is a currency, ``%`` or a unit around them, in lower case."""
+    """How the numbers of a column are written; ``affix`` is a currency, ``%`` or a unit around them, in lower case.
+
+    An affix that begins with `_SCALED` says that k, M and the like multiply: 1.06k is 1060.
+    """
 
     decimal: str = "."
     thousands: str = ""
@@ -119,9 +139,14 @@ class Notation:
         return np.array([*map(self._value, cells), math.nan])
 
     def _value(self, cell: _Cell | None) -> float:
-        if cell is None or cell.affix not in ("", self.affix) or not self._pattern.fullmatch(cell.body):
+        if cell is None or not self._pattern.fullmatch(cell.body):
+            return math.nan
+        is_scaled = self.affix.startswith(_SCALED)
+        is_other = (cell.unit if is_scaled else cell.affix) not in ("", self.affix.removeprefix(_SCALED))
+        if is_other or (not is_scaled and cell.scale not in ("", cell.affix)):  # $1.2k among dollars
             return math.nan
         size = float(cell.body.replace(self.thousands, "").replace(self.decimal, "."))
+        size *= _SCALES.get(cell.scale, 1.0) if is_scaled else 1.0
         return -size if cell.is_negative else size
 
     def numbers(self, codes: Index, distinct: Iterable[str]) -> Array:
@@ -130,7 +155,7 @@ class Notation:
 
 
 def finite(values: Array) -> Array:
-    """Values with NaN in place of infinite ones."""
+    """Values with NaN instead of infinite ones."""
     return np.where(np.isfinite(values), values, np.nan)
 
 
@@ -150,12 +175,16 @@ class NumberReading:
     example: str  # of the notation
     mark: str
     units: tuple[str, ...] = ()  # if they differ, or only some cells have one
+    different: tuple[str, ...] = ()  # cells of these units
+    n_bare: int = 0  # cells without % in a column of percent
 
     @property
     def is_amount(self) -> bool:
         """Whether the cells are numbers to a person, if of different units or with too many odd ones among them."""
+        if not self.units:
+            return self.share > _MOSTLY
         are_known = any(unit in "%‰" or _CURRENCY.fullmatch(unit) or unit == "no unit" for unit in self.units)
-        return are_known if self.units else self.share > _MOSTLY
+        return are_known or all(map(_UNITS.fullmatch, self.units))
 
     @property
     def is_number(self) -> bool:
@@ -174,10 +203,14 @@ def read_numbers(codes: Index, distinct: Series) -> NumberReading | None:
     if not glance or sum(_cell(one) is not None for one in glance) < _ENOUGH * len(glance):
         return None
     cells = [None if marked else _cell(one) for one, marked in zip(distinct, is_mark, strict=True)]
-    affixes: Counter[str] = Counter()
+    affixes, scales, units = Counter[str](), Counter[str](), Counter[str]()
     for cell, count in zip(cells, counts, strict=True):
         if cell is not None:
             affixes[cell.affix] += int(count)
+            scales[cell.scale] += int(count)
+            units[cell.unit] += int(count)
+    are_scaled = _are_scaled(*map(_common, (scales, units)))
+    affixes = Counter([_SCALED + "".join(_common(units))]) if are_scaled else affixes
     notation = _likeliest(cells, counts, affixes)
     values = notation.values(cells)
     fits = ~np.isnan(values[:-1])
@@ -185,6 +218,8 @@ def read_numbers(codes: Index, distinct: Series) -> NumberReading | None:
     def how_telling(text: str) -> tuple[int, int]:  # of a notation
         return sum(not one.isdigit() and one not in "+-" for one in text), -len(text)
 
+    differing = () if are_scaled else _different_units(affixes)
+    first = {cell.affix or "no unit": text for cell, text in zip(cells[::-1], distinct[::-1], strict=True) if cell}
     is_odd = np.append(~fits & ~is_mark, False)[codes]
     n_odd, n_numbers = int(is_odd.sum()), int(counts[fits].sum())
     return NumberReading(
@@ -196,27 +231,40 @@ def read_numbers(codes: Index, distinct: Series) -> NumberReading | None:
         n_marked=int(counts[is_mark].sum()),
         example=max(map(str, distinct[fits]), key=how_telling, default=""),
         mark=str(distinct[is_mark][0]) if is_mark.any() else "",
-        units=_different_units(affixes),
+        units=differing,
+        different=tuple(first[unit] for unit in differing if unit in first),
+        n_bare=affixes[""] if notation.affix in ("%", "‰") else 0,
     )
+
+
+def _common(affixes: Counter[str]) -> list[str]:
+    """Those on more than a few cells, the most frequent first."""
+    return [unit for unit, count in affixes.most_common() if unit and count > _MOST_ODD * affixes.total()]
+
+
+def _are_scaled(scales: list[str], units: list[str]) -> bool:
+    """Whether k, M and the like multiply: with no other unit than one of money; m alone may be metres."""
+    is_money = len(units) == 1 and _CURRENCY.fullmatch(units[0]) is not None
+    return bool(scales) and (is_money or not units) and (is_money or "k" in scales or len(scales) > 1)
 
 
 def _different_units(affixes: Counter[str]) -> tuple[str, ...]:
     """Units that are seen on more than a few cells each, so that numbers cannot be compared."""
-    n_cells = affixes.total()
-    common = [unit for unit, count in affixes.most_common() if unit and count > _MOST_ODD * n_cells]
+    n_cells, common = affixes.total(), _common(affixes)
     if len(common) > 1:
         return tuple(common[:3])
     # Money and percent may go without a sign here and there; 5 and 5 kg may be two things.
     if common and common[0] not in "%‰" and not _CURRENCY.fullmatch(common[0]) and affixes[""] > _MOST_ODD * n_cells:
-        return (common[0], "no unit") if len(common[0]) > 1 else (common[0],)  # 4p may be a code
+        return (
+            (common[0], "no unit") if len(common[0]) > 1 or _UNITS.fullmatch(common[0]) else (common[0],)
+        )  # 4p may be a code
     return ()
 
 
 def _likeliest(cells: list[_Cell | None], counts: Index, affixes: Counter[str]) -> Notation:
     """The notation that most cells fit; of several, the usual one: 1,234 and 1.234 € are grouped, 1,234 % is not."""
-    rare = _MOST_ODD * affixes.total()
-    affix = next((unit for unit, count in affixes.most_common() if unit and count > rare), "")
-    is_money = bool(affix) and _CURRENCY.fullmatch(affix) is not None
+    affix = next(iter(_common(affixes)), "")
+    is_money = bool(affix) and _CURRENCY.fullmatch(affix.removeprefix(_SCALED)) is not None
     marks = sorted(_MARKS, key=lambda pair: bool(pair[1])) if affix in ("%", "‰") else _MARKS
 
     def merit(pair: tuple[str, str]) -> tuple[int, int]:
@@ -320,7 +368,7 @@ def is_ambiguous(present: Series, form: str) -> bool:
 
 
 def parse_mixed(text: Series, order: str) -> Series:
-    """Cells as UTC times, whatever their format; NaT for other cells, and for a month beyond 12."""
+    """Cells in any format as UTC times; NaT for other cells, and for a month beyond 12."""
     iso = _iso(text, order)
     dates = pd.to_datetime(iso, format="ISO8601", errors="coerce", utc=True)
     named = dates.isna() & iso.str.fullmatch(_WITH_MONTH).fillna(False).astype(bool)
@@ -474,13 +522,13 @@ class ColumnCells:
 
     @cached_property
     def codes(self) -> tuple[Index, Series]:
-        """The place of each cell's string among the different strings, -1 if it is missing; and these strings."""
+        """The index of each cell's string among the different strings, -1 if it is missing; and these strings."""
         codes, distinct = self.text.factorize()
         return codes, distinct
 
     @cached_property
     def counts(self) -> Series:
-        """How often each string occurs, the commonest first."""
+        """How often each string occurs, the most frequent first."""
         codes, distinct = self.codes
         counts = pd.Series(np.bincount(codes[codes >= 0], minlength=len(distinct)), index=distinct)
         return counts.sort_values(ascending=False, kind="stable")
@@ -491,7 +539,7 @@ class ColumnCells:
         return len(self.codes[1])
 
     def examples(self, n: int) -> tuple[int, list[str]]:
-        """The number of different values as they are written, and the ``n`` commonest; none of lists or records."""
+        """The number of different values as written, and the ``n`` most frequent; none of lists or records."""
         if self.arrow is not None:
             if not n:
                 return len(self.arrow.unique()) - (self.arrow.null_count > 0), []
@@ -558,7 +606,7 @@ class ColumnCells:
         return self._parts[form]
 
     def at(self, position: int | None) -> str:
-        """A cell and where it stands: a line or row of the file where the index says it, else by position."""
+        """A cell and its location: a line or row of the file if the index has it, otherwise the position."""
         assert position is not None
         index = self.series.index
         place = f"{index.name} {index[position]}" if index.name in ("line", "row") else f"row {position + 1}"

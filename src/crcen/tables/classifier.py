@@ -38,7 +38,7 @@ _WEIGHTS = ("class_weight", "scale_pos_weight", "is_unbalance", "auto_class_weig
 class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier for mixed tables: detects the kind of each column, encodes it, and fits networks.
 
-    Numbers and truth values are taken as they are. Dates become days since 1970, month, day, weekday and hour. Columns
+    Numbers and truth values are used unchanged. Dates become days since 1970, month, day, weekday and hour. Columns
     of at most 255 strings become zeros and ones; other strings become components of their character n-grams. Values and
     n-grams of fewer than five rows have no column of their own. Numbers and dates are clipped half a training range
     beyond either end. A missing value is filled; if training rows had missing values in that column, an extra column
@@ -49,7 +49,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     weighting : as in CRCENClassifier, default=None
         What a miss is worth; ``None`` uses the price of the estimator, or ``"balanced"`` if it has none.
     estimator : classifier, default=None
-        What is fitted on the encoded columns; ``None`` is ``CRCENClassifierCV(weighting, random_state=random_state)``.
+        Classifier of the encoded columns; ``None`` is ``CRCENClassifierCV(weighting, random_state=random_state)``.
         Networks or a committee of this package, or any classifier with ``predict_proba`` and without class weights,
         whose probabilities are then decided at the price.
     drop : sequence of str, or dict of str to str, default=()
@@ -74,7 +74,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     classes_, pos_label_, weighting_, costs_, key_equation_
         Of ``estimator_``; of more than two classes none is positive.
     profile_, background_, held_out_sums_
-        Rounded summaries of the training rows: their distribution, typical rows, and sums over rows held out.
+        Rounded summaries of the training rows: their distribution, background rows, and sums over held-out rows.
         `crcen.predict_table`, `reasons` and `crcen.monitor_table` compare new rows with them.
     fingerprint_ : Fingerprint
         Truncated hashes of the training rows, for `recognise`; only with ``fingerprint``.
@@ -113,7 +113,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: TableLike, y: ArrayLike, sample_weight: PerRow = None, groups: PerRow = None) -> "TableClassifier":
         """Learn the columns, then fit the estimator; see `CRCENClassifier.fit`.
 
-        X is a data frame or an array with any kinds of columns. ``sample_weight`` does not touch the encoding.
+        X is a data frame or an array with any kinds of columns. ``sample_weight`` does not affect the encoding.
         """
         with transactional_fit(self):
             table = as_cells(X)
@@ -183,7 +183,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return estimator if self.weighting is None else estimator.set_params(weighting=self.weighting)
 
     def _take(self, estimator: Estimator, target: object) -> None:
-        """Have this fitted estimator answer for the encoded columns."""
+        """Use this fitted estimator for the encoded columns."""
         self.estimator_, self.target_name_ = estimator, None if target is None else str(target)
         self.classes_, self.costs_ = estimator.classes_, getattr(estimator, "costs_", None)
         self.weighting_, self.key_equation_ = estimator.weighting_, estimator.key_equation_
@@ -198,12 +198,12 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         names = {str(name) for name in given}
         if unknown := sorted(names - set(frame.columns)):
             close = closest(unknown[0], frame.columns)
-            message = f"{parameter} names columns that are not there: {', '.join(unknown)}"
+            message = f"{parameter} names columns that do not exist: {', '.join(unknown)}"
             raise InvalidParameter(f"{message}{f'; did you mean {close}?' if close else '.'}", parameter=parameter)
         return names
 
     def encode(self, X: TableLike) -> EncodedTable:
-        """A table as the network sees it, with counts of cells that training rows did not prepare for.
+        """The encoded table, with counts of cells that did not occur in training.
 
         X has at least the columns of ``columns_``, in any order; a dict is one row, by names of columns.
         """
@@ -229,7 +229,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def recognise(self, X: TableLike, y: PerRow = None, encoded: EncodedTable | None = None) -> Recognition | None:
         """How many rows are training rows, and whether chance explains it; None for a model without a fingerprint.
 
-        ``y`` tells whether training rows among them depend on the label; ``encoded`` is what `encode` makes of X.
+        ``y`` adds a test whether training rows among them depend on the label; ``encoded`` is what `encode` makes of X.
         """
         fingerprint = getattr(self, "fingerprint_", None)
         if fingerprint is None:
@@ -240,12 +240,12 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return fingerprint.judge(*compared, numbers, self.classes_.tolist())
 
     def row_hashes(self, frame: DataFrame | TableCells, encoded: EncodedTable) -> NDArray[np.uint64]:
-        """One hash a row, to compare with ``fingerprint_``; ``encoded`` is what `encode` makes of the frame."""
+        """One hash per row, to compare with ``fingerprint_``; ``encoded`` is what `encode` makes of the frame."""
         return row_hashes(self.columns_, as_cells(frame), encoded.X, self.fingerprint_.salt)
 
     @property
     def notes_(self) -> list[str]:
-        """What a person should know about how columns were read."""
+        """Notes for the user on how columns were read."""
         check_is_fitted(self, "columns_")
         return [column.note for column in self.columns_ if column.note]
 
@@ -274,9 +274,9 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def reasons(
         self, X: TableLike, *, background: TableLike = None, classes: PerRow = None, random_state: int = 0
     ) -> Reasons:
-        """What each column adds to the natural log-odds of each row: see `CRCENClassifier.reasons`.
+        """Contribution of each column to the natural log-odds of each row: see `CRCENClassifier.reasons`.
 
-        By default rows are compared with ``background_``, typical rows made up column by column.
+        By default rows are compared with ``background_``, artificial rows drawn column by column.
         """
         check_is_fitted(self)
         cells = as_cells(X, self.feature_names_in_)
@@ -313,7 +313,7 @@ def cell_texts(columns: list[Column], table: TableCells) -> NDArray[np.object_]:
 
 
 class PricedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier that knows no price: its natural probabilities, and decisions at a price."""
+    """A classifier without a price: its natural probabilities, and decisions at a price."""
 
     weighting_: Price
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen._support.lazy import linalg, pc, pd, sparse, threadpoolctl
-from crcen._support.text import plural
+from crcen._support.text import listed, plural
 from crcen.exceptions import InvalidInput
 from crcen.tables.cells import PLAIN, ColumnCells, Notation, TableCells, as_arrow, is_missing_mark, stacked
 from crcen.theory.rows import Array, Bools, Cell, Index, Series, short
@@ -42,7 +42,7 @@ _FEWEST_FOR_IDS = 20
 # Steps of the middle half of numbers to which medians are rounded.
 _FILL_PARTS = 50
 _INDEX = "the index of a data frame, which pandas wrote without a name"
-# What stands for a missing number, and the limits to which numbers are clipped.
+# The replacement of a missing number, and the limits to which numbers are clipped.
 Limits: TypeAlias = Sequence[float]
 _WORDS = [{"true", "false"}, {"yes", "no"}, {"t", "f"}, {"y", "n"}]
 # What may be odd about a cell.
@@ -142,7 +142,7 @@ class Column(ABC):
         return ([*values, float(is_gap)], odd) if self.has_missing else (values, odd or "missing" * is_gap)
 
     def describe(self) -> dict[str, object]:
-        """What a schema says of the column, JSON-able."""
+        """The column in a schema, as plain values."""
         noted = {"note": self.note} if self.note else {}
         return {"name": self.name, "kind": self.kind, "has_missing": self.has_missing, **noted}
 
@@ -368,7 +368,7 @@ class TextColumn(Column):
 
     def _encode_cells(self, cells: list[Cell]) -> Iterable[Read]:
         if not all(cell is None or (type(cell) is str and cell.isprintable()) for cell in cells):
-            raise _NotPlain  # among them spaces that Python and PyArrow may tell apart
+            raise _NotPlain  # among them spaces that Python and PyArrow may distinguish
         split, place = [(cell or "").split() for cell in cells], dict[str, int]()
         numbers = np.array([place.setdefault(word, len(place)) for own in split for word in own], dtype=np.int64)
         parts = self._parts((list(place), numbers, np.array(list(map(len, split)))))
@@ -630,7 +630,7 @@ def learn_column(
 
 
 def _limits(known: Array) -> Array:
-    """What stands for a missing number, and the limits to which numbers are clipped: (3,) or, of columns, (3, m)."""
+    """The replacement of a missing number, and the limits to which numbers are clipped: (3,) or, of columns, (3, m)."""
     lower, middle, upper = np.quantile(known, [0.25, 0.5, 0.75], axis=-1)
     fill = rounded(middle, nice_step(upper - lower, _FILL_PARTS))
     return np.stack([fill, *clip_limits(known.min(axis=-1), known.max(axis=-1))])
@@ -649,7 +649,7 @@ def _why_identifier(cells: ColumnCells) -> str:
 
 def _by_content(cells: ColumnCells, seed: int) -> Column | DroppedColumn:
     name, present, dtype, has_missing = cells.name, cells.present, cells.series.dtype, cells.has_missing
-    may_be_words = str(present.iloc[0]).lower() in BOOLEAN_WORDS  # the first cell tells most columns apart
+    may_be_words = str(present.iloc[0]).lower() in BOOLEAN_WORDS  # the first cell distinguishes most columns
     words = set(present.str.lower().unique()) if may_be_words else set()
     if pd.api.types.is_bool_dtype(dtype) or (words and any(words <= pair for pair in _WORDS)):
         values = present.str.lower().map(BOOLEAN_WORDS).to_numpy(dtype=np.float64)
@@ -679,6 +679,8 @@ def _written_number(cells: ColumnCells) -> Column:
     if notation != PLAIN:
         value = notation.numbers(np.zeros(1, dtype=np.int64), [reading.example])[0]
         message.append(f'was read as numbers ("{reading.example}" is {value:.10g})')
+    if reading.n_bare:
+        message.append(f"has {plural(reading.n_bare, 'cell')} without {notation.affix}, read as {notation.affix} too")
     if reading.n_odd:
         where = f"{'first ' * (reading.n_odd > 1)}{cells.at(reading.first_odd)}"
         message.append(f"has {plural(reading.n_odd, 'cell')} without a number, taken as missing ({where})")
@@ -701,7 +703,9 @@ def _why_no_number(cells: ColumnCells, taken_for: str) -> str:
         return ""
     taken = f"{cells.name} was taken as {taken_for} although"
     if reading.units:
-        return f"{taken} its cells begin or end in numbers: their units differ ({', '.join(reading.units)})"
+        such = listed(f'"{cell}"' for cell in reading.different)
+        differ = f"their units differ ({', '.join(reading.units)}), such as {such}"
+        return f"{taken} its cells begin or end in numbers: {differ}; write them in one unit to use them as numbers"
     first = cells.at(reading.first_odd)
     return f"{taken} {reading.share:.0%} of its cells are numbers: {reading.n_odd} are not (first {first})"
 
@@ -712,7 +716,7 @@ def _date(cells: ColumnCells, form: str | None, note: str = "") -> Column | Drop
     if not is_known.any():
         return DroppedColumn(cells.name, "no date of the years 1 to 9999")
     known = {part: values[is_known] for part, values in found.items()}
-    # A part that never varies, such as the hour of plain dates, says nothing.
+    # A part that never varies, such as the hour of plain dates, carries no information.
     parts = tuple(part for part, values in known.items() if values.min() < values.max())
     if not parts:
         return DroppedColumn(cells.name, "constant: every value is one date")
@@ -730,7 +734,7 @@ def category_column(name: str, counts: Series, has_missing: bool, note: str = ""
 
 
 def blocks_of(columns: Sequence[Column]) -> list[slice]:
-    """The places of each column among the encoded columns."""
+    """The indices of each column among the encoded columns."""
     ends = np.cumsum([0, *(len(column.encoded_names) for column in columns)])
     return [slice(a, b) for a, b in itertools.pairwise(ends)]
 

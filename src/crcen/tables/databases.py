@@ -66,7 +66,7 @@ def open_database(url: str, options: ReadOptions) -> "QueryPart":
     """The result of a query, or a table, of a database."""
     address = _Address(url)
     if address.path and address.path != ":memory:" and not os.path.exists(address.path):
-        raise DataUnavailable(f"{address.path} is not there; check the name.")
+        raise DataUnavailable(f"{address.path} does not exist; check the name.")
     parts: dict[str, Callable[..., QueryPart]] = {"postgresql": _Postgres, "sqlite": _SQLite, "duckdb": _DuckDB}
     return parts[address.system](address, options, "" if options.query else options.table or address.table)
 
@@ -90,7 +90,7 @@ class QueryPart(Part):
         self._address = address
         if not table and not options.query:
             names = self._guarded(self._tables)
-            message = f"state what to read from {address.name} by table= or query=; it has {listed(names)}."
+            message = f"choose what to read from {address.name} by table= or query=; it has {listed(names)}."
             raise InvalidParameter(message, parameter=("table", "query"))
         self._query = (options.query or f"select * from {_quoted(table)}").strip().rstrip(";")
         self.schema = self._guarded(self._opened)
@@ -255,14 +255,14 @@ class DatabaseTable:
         self._address, self._append = _Address(url), append
         path, table = self._address.path, self._address.table
         if not table:
-            raise InvalidParameter(f"{masked(url)} must name the table to write behind #, as in {masked(url)}#scores.")
+            raise InvalidParameter(f"{masked(url)} must name the table to write after #, as in {masked(url)}#scores.")
         self.name = f"{table} of {self._address.name}"
         if path and not Path(path).absolute().parent.is_dir():
-            raise DataUnavailable(f"{path} cannot be written: its folder is not there; make it first.")
+            raise DataUnavailable(f"{path} cannot be written: its folder does not exist; create it first.")
         is_there = (not path or os.path.exists(path)) and self._run(self._is_there)
         if is_there != append:
-            message = "is there already, and is not replaced: use append=, or another name."
-            absent = "is not there, so nothing can be appended to it: leave append= out."
+            message = "exists and is not replaced: use append=, or another name."
+            absent = "does not exist, so nothing can be appended to it: leave append= out."
             raise InvalidParameter(f"{self.name} {absent if append else message}", parameter="append")
 
     def _run(self, work: Callable[[Connection], Result]) -> Result:

@@ -177,7 +177,7 @@ def _joined_names(rows: list[list[Cell]], first: int, width: int, merged: Ranges
 
 
 def _column(cells: list[Cell]) -> Series:
-    """Cells of one type as that type; of several as text, as they would stand in a CSV file."""
+    """Cells of one type as that type; of several types as text, as in a CSV file."""
     if str in set(map(type, cells)):
         cells = [None if cell in ("", "?") else cell for cell in cells]
     known = [cell for cell in cells if cell is not None]

@@ -18,7 +18,7 @@ _ARRAYS = (str, bytes, np.ndarray, list, tuple, Mapping)
 
 
 def as_cells(X: TableLike, names: NDArray[np.object_] | None = None) -> TableCells:
-    """The cells of a table with text names, whatever X is; ``names`` are those of an array's columns."""
+    """The cells of X as a table with text names; ``names`` are the column names of an array."""
     if isinstance(X, TableCells):
         return X
     rows = as_dicts(X, sys.maxsize)
@@ -46,7 +46,7 @@ def _named(frame: DataFrame, options: ReadOptions) -> DataFrame:
 
 
 def _from_library(data: TableLike) -> DataFrame | None:
-    """A data frame of pandas, or of another library that narwhals knows, as pandas; None for anything else."""
+    """A data frame of pandas, or of another library that narwhals supports, as pandas; None for anything else."""
     if isinstance(data, pd.DataFrame):
         arrow = [place for place, dtype in enumerate(data.dtypes) if isinstance(dtype, pd.ArrowDtype)]
         if arrow:
@@ -114,7 +114,7 @@ class FramePart(Part):
         super().__init__("the data frame")
         found = None if isinstance(data, _ARRAYS) else _from_library(data)
         if found is None:
-            raise InvalidInput(f"data must be a data frame or the place of a table: got {type(data).__name__}.")
+            raise InvalidInput(f"data must be a data frame or the location of a table: got {type(data).__name__}.")
         self._hold(_named(found, options))
 
     def _hold(self, frame: DataFrame) -> None:
@@ -126,7 +126,7 @@ class FramePart(Part):
 
 
 def without_blanks(frame: DataFrame) -> DataFrame:
-    """The table with missing cells in place of empty strings and of cells that hold nothing but spaces."""
+    """The table with missing cells instead of empty strings and of cells that contain only spaces."""
     found: dict[str, Series] = {}
     for name, cells in frame.items():
         is_category = isinstance(cells.dtype, pd.CategoricalDtype)

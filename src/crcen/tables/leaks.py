@@ -2,10 +2,11 @@
 
 A column that is recorded after the event is often set for one class only, which the area under the ROC curve does not
 show. Each set of such rows is compared with the share of the class by an exact binomial test, corrected for all tests.
+In honest tables the more frequent class often has cells alone: it is tested only where these cells decide the class.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations, islice
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from crcen._support.lazy import stats
 from crcen._support.text import json_value, listed
 from crcen.tables.cells import ColumnCells, TableCells, stacked
 from crcen.tables.columns import BooleanColumn, Column, DateColumn, DroppedColumn, NumberColumn, why_repeating
-from crcen.tables.fingerprint import are_coarse, duplicated_class, mixed_bits, name_key
+from crcen.tables.fingerprint import are_coarse, duplicated_class, mixed_bits, name_key, times_written
 from crcen.theory.limits import FEWEST_OF_A_CLASS, LEAK_AREA, NEAR_PERFECT_AREA
 from crcen.theory.rows import Array, Bools, Hashes, Index
 
@@ -29,6 +30,8 @@ _MOST_FOR_PRESENCE, _MOST_FOR_VALUES, _MOST_FOR_RANGES = 0.6, 0.2, 0.1
 _FLAG_COVERAGE, _MOST_FOR_FLAGS = 0.3, 0.5
 # Flags and presence are tested with fewer rows if these have one class without exception.
 _FEWEST_PURE_ROWS = 12
+# Cells decide a class of any size if they have no other, cover so much of it, and few rows elsewhere are of the class.
+_DECISIVE_COVERAGE, _DECISIVE_REST = 0.95, 0.1
 # Values that are tested one by one, and pairs of dates that are compared.
 _MOST_VALUES, _MOST_DATES = 255, 10
 # Classes that single columns are ranked for, the commonest first, and rows that they are ranked on.
@@ -63,7 +66,7 @@ class Duplicates:
     """Rows that are equal in all columns used, with their labels.
 
     ``shares`` of each class have a twin; ``label`` was duplicated beyond chance; ``n_crossing`` test rows have a twin
-    in training. ``is_coarse``: rows are equal by chance, see `are_coarse`.
+    in training. ``is_coarse``: rows are equal by chance, see `are_coarse`; not if the table was ``n_times`` written.
     """
 
     n_rows: int
@@ -72,6 +75,7 @@ class Duplicates:
     label: object = None
     n_crossing: int = 0
     is_coarse: bool = False
+    n_times: int = 1
 
     @classmethod
     def of(
@@ -86,7 +90,9 @@ class Duplicates:
         shares = {label: float(m / n) for label, m, n in zip(labels, twins, rows, strict=True) if n}
         n_crossing = 0 if is_test is None else int((is_test & (np.bincount(at, ~is_test) > 0)[at]).sum())
         label = None if own is None else labels[own]
-        return cls(len(codes), len(codes) - n_distinct, shares, label, n_crossing, is_coarse)
+        n_times = times_written(counts)
+        is_coarse = is_coarse and n_times == 1
+        return cls(len(codes), len(codes) - n_distinct, shares, label, n_crossing, is_coarse, n_times)
 
     def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""
@@ -98,6 +104,10 @@ class Duplicates:
         if not self.n_copies or (self.is_coarse and self.label is None):
             return []
         message = f"{self.n_copies:,} of {self.n_rows:,} rows are copies of other rows"
+        if self.n_times > 1:
+            message += (
+                f" (each row occurs {self.n_times} times or a multiple: was the table written {self.n_times} times?)"
+            )
         if self.n_crossing:
             message += f", and {self.n_crossing:,} test rows are also training rows: results on them are too good"
         if self.label is None:
@@ -175,7 +185,7 @@ def find_leaks(cells: Mapping[str, Cells], numbers: Index, labels: Sequence[obje
     others = {name: column for name, column in cells.items() if name not in without}
     candidates = [one for name, column in others.items() for one in _sets(name, column, numbers, totals)]
     candidates += _date_orders(cells, numbers, n_classes)
-    found: dict[tuple[str, ...], Leak] = {}
+    found, telling = dict[tuple[str, ...], Leak](), dict[tuple[str, ...], _Set]()
     for one in candidates:
         m, k = int(one.counts.sum()), int(one.counts.argmax())
         own, share, coverage = int(one.counts[k]), totals[k] / n, one.counts[k] / max(totals[k], 1)
@@ -183,13 +193,23 @@ def find_leaks(cells: Mapping[str, Cells], numbers: Index, labels: Sequence[obje
         purity, least = (1.0, _FLAG_COVERAGE) if is_strict else (_PURITY, _COVERAGE)
         is_short = own == m and one.limit in (_MOST_FOR_FLAGS, _MOST_FOR_PRESENCE)
         fewest = _FEWEST_PURE_ROWS if is_short else _FEWEST_ROWS
-        if m < fewest or share > one.limit or own < purity * m or coverage < least:
+        decides = own == m and coverage >= _DECISIVE_COVERAGE and totals[k] - own <= _DECISIVE_REST * (n - m)
+        if m < fewest or (not decides and (share > one.limit or own < purity * m or coverage < least)):
             continue
         p_value = len(candidates) * n_classes * float(stats.binom.sf(own - 1, m, share))
         if p_value > _LEVEL or (one.columns in found and found[one.columns].coverage >= coverage):
             continue
         message = f"{one.what} for {labels[k]} only ({own:,} of {m:,} such rows; {100 * share:.2g} % of all rows are)"
         found[one.columns] = Leak(one.columns, labels[k], m, own, float(coverage), p_value, message)
+        if decides and one.rows is not None:
+            telling[one.columns] = one
+    for name, of in telling.items():
+        unnamed = {other: [column] for other, column in cells.items() if (other,) not in found}
+        for shadow in separations(unnamed, np.asarray(of.rows, dtype=np.int64)):
+            if shadow.area >= LEAK_AREA:
+                what = f"{shadow.name} nearly tells whether {of.what} (area under the ROC curve {shadow.area:.4f})"
+                message = f"{what}, which holds for {found[name].label} only"
+                found[(shadow.name,)] = replace(found[name], columns=(shadow.name,), sentence=message)
     return sorted(found.values(), key=lambda one: -one.coverage)
 
 
@@ -326,6 +346,7 @@ class _Set(NamedTuple):
     counts: Index
     limit: float
     what: str
+    rows: Bools | None = None
 
 
 def _columns_without_sets(cells: Mapping[str, Cells], numbers: Index, totals: Index) -> set[str]:
@@ -339,6 +360,8 @@ def _columns_without_sets(cells: Mapping[str, Cells], numbers: Index, totals: In
         n_ends = sum((own == end[:, None]).sum(axis=1) for end in (own.min(axis=1), own.max(axis=1)))
         n_common = np.maximum(*((own == at[:, [place]]).sum(axis=1) for place in middle))
         has_sets = (n_ends >= n) | (2 * n_common >= n)
+        for only in _only_value_elsewhere(own, numbers).values():
+            has_sets |= ~np.isnan(only)
         for beyond in own < at[:, ends[:1]], own > at[:, ends[1:]]:
             for k in rare:
                 has_sets |= ~(beyond & (numbers != k)).any(axis=1)
@@ -347,7 +370,7 @@ def _columns_without_sets(cells: Mapping[str, Cells], numbers: Index, totals: In
 
 
 def _sets(name: str, column: Cells, numbers: Index, totals: Index) -> Iterator[_Set]:
-    """The sets of a column: missing cells, others, single values, all but the commonest value, and ends."""
+    """Missing cells, others, all but the only value of other classes, single values, all but the commonest, ends."""
 
     def of(inside: Bools, limit: float, what: str) -> _Set:
         return _Set((name,), np.bincount(numbers[inside], minlength=len(totals)), limit, f"{name} {what}")
@@ -359,6 +382,13 @@ def _sets(name: str, column: Cells, numbers: Index, totals: Index) -> Iterator[_
     if is_missing.all() or column.kind == "text":
         return
     codes, known = values[~is_missing], numbers[~is_missing]
+    elsewhere = {} if column.kind == "date" else _only_value_elsewhere(codes[None], known)
+    for (value,) in elsewhere.values():
+        rows = ~is_missing & (values != value)
+        if not np.isnan(value) and rows.any():
+            word = "above" if codes.min() == value else "below" if codes.max() == value else "not"
+            is_one = f"not {column.names[int(value)]}" if column.kind == "category" else f"{word} {value:.6g}"
+            yield of(rows, 0.0, f"is {is_one}")._replace(rows=rows)
     if column.kind == "category":
         cells = codes.astype(np.int64) * len(totals) + known
         table = np.bincount(cells, minlength=len(column.names) * len(totals)).reshape(-1, len(totals))
@@ -382,6 +412,18 @@ def _sets(name: str, column: Cells, numbers: Index, totals: Index) -> Iterator[_
         if n := _pure_end(codes, rows, known, totals):
             found = np.bincount(known[rows[:n]], minlength=len(totals))
             yield _Set((name,), found, _MOST_FOR_RANGES, f"{name} is {end} {codes[rows[n]]:.6g}")
+
+
+def _only_value_elsewhere(values: Array, numbers: Index) -> dict[int, Array]:
+    """For each class the value of every column in all rows of other classes, NaN if there are several: (columns,)."""
+    order = np.argsort(numbers, kind="stable")
+    classes, starts = np.unique(numbers[order], return_index=True)
+    ends = [edge.reduceat(values[:, order], starts, axis=1) for edge in (np.minimum, np.maximum)]
+    found = {}
+    for place, k in enumerate(classes.tolist() if len(classes) > 1 else []):
+        low, high = (np.delete(end, place, axis=1) for end in ends)
+        found[k] = np.where(low.min(axis=1) == high.max(axis=1), low[:, 0], np.nan)
+    return found
 
 
 def _pure_end(values: Array, rows: Index, numbers: Index, totals: Index) -> int:

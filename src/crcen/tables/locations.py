@@ -49,7 +49,7 @@ def reading(name: str) -> Iterator[None]:
     except CrcenError:
         raise
     except FileNotFoundError as error:
-        raise DataUnavailable(f"{name} is not there; check the name.") from error
+        raise DataUnavailable(f"{name} does not exist; check the name.") from error
     except PermissionError as error:
         raise DataUnavailable(f"{name} cannot be read: no permission; ask its owner.") from error
     except (OSError, pa.ArrowException, EOFError, UnicodeError) as error:
@@ -143,7 +143,7 @@ class DataFile:
 
 
 class Part(ABC):
-    """One file, query or data frame of a table; ``notes`` tell how it was read, ``marks`` count missing words."""
+    """One file, query or data frame of a table; ``notes`` state how it was read, ``marks`` count missing words."""
 
     kind: str
     columns: tuple[str, ...]
@@ -254,7 +254,7 @@ class ReadOptions:
     Parameters
     ----------
     sheet : str or int, optional
-        Excel sheet, by name or number from 1; default the first visible one.
+        Excel sheet, by name or number from 1; default: the first visible one.
     skip_rows : int, optional
         Rows above the column names, in Excel sheets and text files.
     separator : str, optional
@@ -268,11 +268,11 @@ class ReadOptions:
     query, table : str, optional
         What to read from a database.
     missing : values, or dict of column to values
-        Values that stand for a missing cell, in all columns or in one; also "-200,999" and "column=-1".
+        Values that mean a missing cell, in all columns or in one; also "-200,999" and "column=-1".
     dates : {"day-first", "month-first"}, optional
         Order of dates such as 03/04/2024; columns with several date formats are then read as dates.
     rename_duplicates : bool, default=False
-        Rename a second column ``x`` to ``x_2`` instead of refusing the table.
+        Rename a second column ``x`` to ``x_2`` instead of rejecting the table.
 
     Examples
     --------
@@ -311,7 +311,7 @@ class ReadOptions:
             if value is not None and not is_right:
                 raise InvalidParameter(f"{name} must be {allowed}: got {value!r}.", parameter=name)
         if self.query is not None and self.table is not None:
-            raise InvalidParameter("query and table both say what to read: give one of them.", parameter="query")
+            raise InvalidParameter("query and table both state what to read: give one of them.", parameter="query")
 
     def for_kind(self, kind: str, name: str, *, is_strict: bool) -> "ReadOptions":
         """The options for a kind of table: those that it would ignore are rejected, or left out."""
@@ -331,12 +331,12 @@ class ReadOptions:
 
     @property
     def to_remember(self) -> dict[str, object]:
-        """What a model must know to read new tables alike; empty if nothing was stated."""
+        """The options for reading new tables in the same way; empty if none were stated."""
         stated = {"missing": {name: list(values) for name, values in self.missing.items()}, "dates": self.dates}
         return {name: value for name, value in stated.items() if value}
 
     def unique_names(self, names: Sequence[str], where: str) -> tuple[str, ...]:
-        """Column names without duplicates: renamed if asked for, else refused."""
+        """Column names without duplicates: renamed if requested, otherwise rejected."""
         twice = sorted(name for name, count in Counter(names).items() if count > 1)
         if not twice:
             return tuple(names)
@@ -353,7 +353,7 @@ class ReadOptions:
         return tuple(found)
 
     def check_columns(self, columns: Iterable[str], where: str) -> None:
-        """Reject missing values of a column that is not there."""
+        """Reject missing values of a column that does not exist."""
         columns = list(columns)
         for name in sorted(self.missing.keys() - {"", *columns}):
             close = closest(name, columns)

@@ -7,7 +7,7 @@ conservative p-value; one error rate holds for all of them, and a difference mus
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,7 +20,7 @@ from crcen.tables.fingerprint import chance_of_more
 from crcen.theory.checks import check_row_weights
 from crcen.theory.limits import UNLIKE_DISTANCE, UNLIKE_P, UNLIKE_RATIO, UNLIKE_SCALE, UNLIKE_SHARE
 from crcen.theory.price import Labels, Price
-from crcen.theory.rows import Array, Bools, Estimator, Index, alarms_above
+from crcen.theory.rows import AddsUp, Array, Bools, Estimator, Index, alarms_above
 from crcen.theory.sequential import StreamSums, stream_sums
 
 _EDGES, _SCORES, _FEWEST_SCORES = 33, 2049, 257
@@ -159,7 +159,7 @@ def typical_table(columns: list[Column], X: Array) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class _Tally:
+class _Tally(AddsUp):
     """Counts of a column's cells; those of several chunks are added."""
 
     n: int
@@ -194,9 +194,6 @@ class _Tally:
     def n_known(self) -> int:
         """Cells that are neither missing nor unreadable."""
         return self.n - self.n_missing - self.n_unreadable
-
-    def __add__(self, other: "_Tally") -> "_Tally":
-        return _Tally(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
 
 class NewRows:
@@ -346,7 +343,7 @@ def _values(column: Column, part: Array) -> tuple[Array, Bools]:
 
 
 def _category_counts(column: Column, part: Array) -> Index:
-    """Rows of each encoded column that says yes or no; none for other kinds."""
+    """Counts of each binary encoded column; none for other kinds."""
     if column.kind == "boolean" and column.has_missing:
         part = part[part[:, 1] == 0]
     width = {"category": part.shape[1] - column.has_missing, "boolean": 1}.get(column.kind, 0)

@@ -49,13 +49,13 @@ class Table:
 
     @property
     def n_rows(self) -> int | None:
-        """Rows, as far as that is known without reading: of a text file its lines."""
+        """The number of rows, if it is known without reading; for a text file its lines."""
         counts = [part.n_rows for part in self.parts if part.n_rows is not None]
         return sum(counts) if len(counts) == len(self.parts) else None
 
     @property
     def notes(self) -> list[str]:
-        """What a user should know about how it was read."""
+        """Notes for the user on how it was read."""
         return [note for part in self.parts for note in part.notes]
 
     @property
@@ -147,7 +147,7 @@ def open_table(data: TableLike, read: ReadOptions | None = None, *, is_strict: b
     data : str, Path, list of them, or data frame
         A file of any name: text in any encoding with any separator, Parquet, or Excel (.xlsx, .xlsm, .xls, .ods), also
         compressed; a folder of such files, with Hive partitions; a pattern such as ``'days/*.csv'``; ``-`` or a pipe,
-        which is copied to a private temporary file first; a URL that fsspec knows, such as ``s3://bucket/key``; a
+        which is copied to a private temporary file first; a URL that fsspec supports, such as ``s3://bucket/key``; a
         database, ``postgresql://host/name``, ``sqlite:///file.db`` or ``duckdb:///file.duckdb``; or a data frame of
         pandas, polars (also lazy) or pyarrow.
     read : ReadOptions, optional

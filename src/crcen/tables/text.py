@@ -21,7 +21,7 @@ from crcen.theory.rows import ArrowArray, RecordBatch
 csv.field_size_limit(2**31 - 1)  # values of any length; not set and reset, since the limit is that of all threads
 SEPARATORS = (",", ";", "\t", "|")
 FIXED = "fixed"
-# Rows with their lines, and where columns of fixed width stand.
+# Rows with their lines, and the positions of fixed-width columns.
 Row = tuple[int, list[str]]
 Rows = list[Row]
 Spans = tuple[tuple[int, int], ...]
@@ -142,7 +142,7 @@ class TextPart(Part):
             yield pa.RecordBatch.from_arrays(found, names=names)
 
     def _rows(self, columns: Sequence[str] | None) -> Iterator[RecordBatch]:
-        """All rows; reading starts again if a row is longer than a block, or the encoding shows late."""
+        """All rows; reading restarts if a row is longer than a block, or if the encoding turns out to be another."""
         is_plain = len(self._separator) == 1 and self._separator != " "
         n_given = 0
         while True:
@@ -162,12 +162,12 @@ class TextPart(Part):
                 elif "straddling" not in str(error):
                     self._refuse_row(error)
                 elif self.block_bytes > _LONGEST:
-                    raise InvalidInput(f"a value of {self.name} never ends: a closing quote is missing.") from error
+                    raise InvalidInput(f"a quoted value of {self.name} does not end: a quote is missing.") from error
                 else:
                     self.block_bytes *= 4
 
     def _change_encoding(self, error: Exception, n_given: int) -> None:
-        """Go on in Windows-1252, or Latin-1 for its undefined bytes, if rows given so far read the same."""
+        """Continue in Windows-1252, or Latin-1 for its undefined bytes, if the rows so far are the same in it."""
         if self._options.encoding is not None or self._encoding != "utf-8":
             reason = error.reason if isinstance(error, UnicodeDecodeError) else "invalid start byte"
             raise InvalidInput(f"{self.name} is not written in {self._encoding}: {reason}; state another.") from error
@@ -210,7 +210,7 @@ class TextPart(Part):
                 raise InvalidInput(f"{self.name} ends inside a quoted value: a closing quote is missing.")
 
     def _by_lines(self, columns: Sequence[str] | None) -> Iterator[RecordBatch]:
-        """Rows whose values are between blanks, at fixed places, or between separators of several characters."""
+        """Rows whose values are separated by blanks, have fixed positions, or have separators of several characters."""
         places = [self.columns.index(name) for name in columns or self.columns]
         with self._lines("strict") as lines:
             rows = _split_rows(lines, self._separator, self._quote, self._spans)
@@ -231,7 +231,7 @@ class TextPart(Part):
             text.detach()
 
     def _refuse_row(self, error: Exception) -> None:
-        """Raise for the first row that is not as wide as the header; by the csv module, which knows lines."""
+        """Raise for the first row that is not as wide as the header; by the csv module, which counts lines."""
         if "Expected" in str(error) and "columns" in str(error):
             fed: list[tuple[int, str]] = []  # lines of the present row
             with self._lines("replace") as lines:
@@ -250,7 +250,7 @@ class TextPart(Part):
         n_columns = len(self.columns)
         if is_last and width < n_columns:
             found = f"{self.name} ends in the middle of its last row ({width} of {n_columns} values)"
-            return DataUnavailable(f"{found}: it was cut off; get it again, or delete that row.")
+            return DataUnavailable(f"{found}: it was cut off; download it again, or delete that row.")
         found = f"line {line} of {self.name} has {plural(width, 'value')} under {n_columns} column names"
         return InvalidInput(f"{found}; repair or delete it (a value with the separator in it needs quotation marks).")
 
@@ -357,7 +357,7 @@ def _split_rows(lines: Iterator[tuple[int, str]], separator: str, quote: str, sp
 
 
 def _spans(lines: Sequence[str]) -> Spans:
-    """Where columns of fixed width stand: between places that are blank in all lines."""
+    """The positions of fixed-width columns: between positions that are blank in all lines."""
     width = max(map(len, lines), default=0)
     is_filled = [any(line[at : at + 1].strip() for line in lines) for at in range(width)]
     starts = [at for at in range(width) if is_filled[at] and not (at and is_filled[at - 1])]
@@ -366,7 +366,7 @@ def _spans(lines: Sequence[str]) -> Spans:
 
 
 def _header_at(rows: Rows, options: ReadOptions) -> int:
-    """The place of the row with the column names; rows above it are titles or remarks of one cell each."""
+    """The index of the row with the column names; rows above it are titles or remarks of one cell each."""
     first = rows[0][1]
     is_remark = first[0].startswith("#") or re.fullmatch(r"sep=.?", "".join(first)) is not None
     n_filled = sum(bool(cell.strip()) for cell in first)

@@ -19,7 +19,7 @@ _SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 
 
 def neutralised(frame: DataFrame) -> DataFrame:
-    """Put an apostrophe before texts and names, but not numbers, that a spreadsheet would take for formulas."""
+    """Put an apostrophe before texts and names, but not numbers, that a spreadsheet would interpret as formulas."""
 
     def safe(cell: object) -> object:
         is_formula = isinstance(cell, str) and cell.startswith(_FORMULA) and pd.isna(pd.to_numeric(cell, "coerce"))
@@ -90,7 +90,7 @@ class TableWriter:
             return
         if self._file is None:
             found = pa.Schema.from_pandas(chunk, preserve_index=False).remove_metadata()
-            # A column without a value so far is taken for text: later chunks may have some.
+            # A column without a value so far is treated as text: later chunks may have some.
             schema = pa.schema([one.with_type(pa.string()) if pa.types.is_null(one.type) else one for one in found])
             self._file = self._open.enter_context(pq.ParquetWriter(self._binary, schema))
         self._file.write_table(pa.Table.from_pandas(chunk, schema=self._file.schema, preserve_index=False))
@@ -106,5 +106,5 @@ class TableWriter:
 
 
 def written_to(out: str | Path | None) -> Path | str | None:
-    """What a result says about where it was written."""
+    """The sentence of a result on where it was written."""
     return out if out is None else masked(str(out)) if is_database(out) else Path(out)

@@ -17,18 +17,18 @@ _MOST_OFF = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class CostMatrix(Shown):
-    """Cost of each action for each true class: rows are the truth, columns the decision. A gain is a negative cost.
+    """Cost of each action for each true class: true classes in rows, decisions in columns. A gain is a negative cost.
 
     Parameters
     ----------
     costs : array of shape (K, A), or (n, K, A) for costs that differ by row
-        Finite. The first K columns decide for a class; further columns are other actions, such as "review".
+        Finite. The first K columns are decisions for a class; other columns are actions, such as "review".
     labels : sequence, optional
         The classes, in the order of rows and first columns; by default the order of a model's ``classes_``.
     actions : sequence, optional
-        Names of the further columns, one for each.
+        Names of the other columns.
     is_binary : bool
-        Whether rows and columns are (negative, positive), whatever the order of the labels: see `CostMatrix.binary`.
+        Whether rows and columns are (negative, positive), for any order of the labels: see `CostMatrix.binary`.
 
     Examples
     --------
@@ -73,7 +73,7 @@ class CostMatrix(Shown):
 
         The alarm is cheaper exactly where p exceeds ``threshold`` = (fp − tn) / ((fp − tn) + (fn − tp)). Numbers need
         fn > tp and fp > tn. With arrays a row on which an alarm never pays (threshold inf) or always pays (−inf) is
-        allowed; only rows with fn < tp and fp < tn are refused.
+        allowed; only rows with fn < tp and fp < tn are rejected.
 
         Examples
         --------
@@ -111,7 +111,7 @@ class CostMatrix(Shown):
 
     @property
     def names(self) -> tuple[object, ...]:
-        """Possible decisions: the classes (numbers without labels), then the further actions."""
+        """Possible decisions: the classes (numbers without labels), then the other actions."""
         return (*(self.labels or range(self.n_classes)), *self.actions)
 
     @property
@@ -133,7 +133,7 @@ class CostMatrix(Shown):
         return scalar(np.where(never, np.inf, np.where(always, -np.inf, added / total)))
 
     def added_by_mistake(self, k: int) -> Array:
-        """Cost of a mistake on class k of a binary matrix less that of the right decision: fp − tn and fn − tp."""
+        """Cost of an error on class k of a binary matrix minus that of the right decision: fp − tn and fn − tp."""
         if not self.is_binary or self.actions:
             raise InvalidParameter("only CostMatrix.binary without further actions has a threshold: use choose(p).")
         return np.asarray(self.costs[..., k, 1 - k] - self.costs[..., k, k])
@@ -159,7 +159,7 @@ class CostMatrix(Shown):
         return np.einsum("nk,nka->na", chances, self.costs) if self.is_per_row else np.asarray(chances @ self.costs)
 
     def choose(self, p: ArrayLike) -> NDArray[np.int64]:
-        """Number of the cheapest action of every row; the first of equals."""
+        """Number of the cheapest action of every row; the first one on a tie."""
         if self.is_binary and not self.actions:
             return alarms_above(self.probabilities(p)[:, 1], self.threshold).astype(np.int64)
         return np.asarray(np.argmin(self.expected(p), axis=1), dtype=np.int64)
@@ -171,7 +171,7 @@ class CostMatrix(Shown):
         return np.asarray(np.array(self.names, dtype=object if self.actions else None)[self.choose(p)])
 
     def realised(self, y: ArrayLike, chosen: ArrayLike) -> Array:
-        """What the chosen actions (numbers) cost rows of the true classes y (numbers)."""
+        """Cost of the chosen actions (numbers) for rows with the true classes y (numbers)."""
         truth, action = np.asarray(as_numpy(y)).astype(np.int64), np.asarray(as_numpy(chosen)).astype(np.int64)
         self._check_n_rows(len(truth))
         rows = (np.arange(len(truth)),) if self.is_per_row else ()

@@ -319,7 +319,7 @@ def _statement(test: Outcome, confidence: float, n_pass: int, n_fail: int) -> st
     side = f"one-sided {100 * confidence:g} % {'upper' if test.is_upper else 'lower'} bound {test.bound:.4g}"
     start = {
         "pass": f"These rows show {one.text}",
-        "fail": f"These rows show that {one.text} is not kept",
+        "fail": f"These rows show that {one.text} does not hold",
         "undecided": f"These rows neither show nor exclude {one.text}",
     }
     p_value = _p_value(test.p_fail, n_fail) if test.verdict == "fail" else _p_value(test.p_pass, n_pass)
@@ -352,7 +352,7 @@ def labels_needed(one: Criterion, rows: ScoredClasses, confidence: float, *, pow
     if rows.clusters is None or not math.isfinite(needed):
         return needed, why
     effect = intervals.design_effect(np.ones(len(rows.p)), np.ones(len(rows.p)), rows.clusters)
-    return needed * effect, f"{why}, and rows of a cluster are alike"
+    return needed * effect, f"{why}, and rows of a cluster are dependent"
 
 
 def _independent_labels(one: Criterion, rows: ScoredClasses, confidence: float, power: float) -> tuple[float, str]:
@@ -363,7 +363,7 @@ def _independent_labels(one: Criterion, rows: ScoredClasses, confidence: float, 
         total = float(chance.sum()) if one.metric == "recall" else float(own.sum())
         expected = float(chance[own].sum()) / total if total > 0.0 else math.nan
         if math.isnan(expected):
-            return math.inf, f"no {one.metric} is expected, as the model decides for the class in none of such rows"
+            return math.inf, f"no {one.metric} is expected, because the model decides for the class in no such row"
         if not expected > one.threshold:
             return math.inf, f"the model expects a {one.metric} of {expected:.3g} on such rows, not above the threshold"
         share = min(total / len(p), 1.0 - 1e-9)
@@ -391,7 +391,7 @@ def _independent_labels(one: Criterion, rows: ScoredClasses, confidence: float, 
         drift = (rows.reference, DRIFT_SCALE)
         for_drift = labels_for_drift(p, weights, *drift, power=power, level=level, uncertainty=spread)
         why = f"to find a drift of {DRIFT_SCALE:g} in log-odds"
-        return for_drift, why if math.isfinite(for_drift) else f"{why}: the model's own uncertainty is too large"
+        return for_drift, why if math.isfinite(for_drift) else f"{why}: the model uncertainty is too large"
     return math.nan, "not planned"
 
 

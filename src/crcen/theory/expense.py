@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.checks import check_not_negative
-from crcen.theory.limits import EXPENSE_Z, LEAST_VARIANCE
+from crcen.theory.limits import EXPENSE_Z, LEAST_VARIANCE, count_deviation
 from crcen.theory.metrics import bootstrap_sums, percentile_interval
 from crcen.theory.price import Price, cost_ratio_of
 from crcen.theory.residual_test import two_sided
@@ -88,11 +88,13 @@ class ExpenseStep:
             return "below"
         return "above" if self.expense > self.bracket_high * (1.0 + _ROUNDING) else "inside"
 
-    def deviation(self, noise: float = 1.0) -> float:
+    def deviation(self, noise: float = 1.0, effect: float = 1.0) -> float:
         """Standard deviations by which the catches of a moved threshold lie outside of what the bracket allows.
 
-        Negative if a catch cost too much, positive if too little, 0 inside; NaN if too few rows changed to tell. At an
-        end c of the bracket, a row that leaves a class of weight w is a catch with probability w / (w + c).
+        Negative if a catch cost too much, positive if too little, 0 inside; NaN if too few rows changed to tell, or if
+        no catch at all would be within `EXPENSE_Z`. At an end c of the bracket, a row that leaves a class of weight w
+        is a catch with probability w / (w + c). ``noise`` is how much more the catches vary as the model was fitted,
+        ``effect`` how much more as rows depend on each other: so many fewer rows count.
         """
         size = self.catches + self.delta_fp / self.worth
         squares = size if self.squares is None else self.squares
@@ -101,16 +103,21 @@ class ExpenseStep:
         if self.verdict == "inside":
             return 0.0
         share = self.worth / (self.worth + (self.bracket_low if self.verdict == "below" else self.bracket_high))
-        if share * (1.0 - share) * size**2 / squares < LEAST_VARIANCE:
+        n = size**2 / (squares * effect)  # independent rows of equal weight that vary as much
+        if share * (1.0 - share) * n < LEAST_VARIANCE:
             return math.nan
-        return (self.catches - share * size) / math.sqrt(share * (1.0 - share) * squares * noise)
+        z = count_deviation(n * self.catches / size, n, share, noise)
+        can_tell = z > 0.0 or count_deviation(0.0, n, share, noise) < -EXPENSE_Z
+        return z if can_tell else math.nan
 
     def sentence(self, z: float) -> str:
         """The result of a test with this `deviation` in words; beyond `EXPENSE_Z` it is not chance."""
         if self.catches == 0.0 and self.delta_fp == 0.0:
             return "no decision changes between these prices"
-        if math.isnan(z):
+        if math.isnan(z) and math.isnan(self.deviation()):
             return "too few decisions change between these prices to tell"
+        if math.isnan(z):
+            return "too few decisions change to tell: with the model's own error even no catch would be chance"
         if z == 0.0:
             return "inside its bracket"
         where, wrong = ("above its bracket", "high") if z < 0.0 else ("below its bracket", "low")
@@ -157,12 +164,12 @@ class ExpenseTable(ShownInOneLine):
 
 
 def expense_table(weightings: Sequence[object], fn: ArrayLike, fp: ArrayLike) -> ExpenseTable:
-    """Price each step of a path of weights.
+    """Compute the expense of each step of a path of weights.
 
-    If probabilities are right, a row that flips between the cost ratios c₁ and c₂ has a posterior between the two
-    thresholds, so the expense lies in [c₁, c₂]. This holds for expected counts, for nested decisions (one model's
-    threshold moved) and at the natural class ratio; between separately trained networks a step outside its bracket may
-    also be a changed ranking. Nothing is clipped.
+    If probabilities are right, a row that becomes an alarm between the cost ratios c₁ and c₂ has a posterior between
+    the two thresholds, so the expense lies in [c₁, c₂]. This holds for expected counts, for nested decisions (one
+    model's threshold moved) and at the natural class ratio; between separately trained networks a changed ranking can
+    also move a step outside its bracket. Nothing is clipped.
 
     Parameters
     ----------
@@ -237,7 +244,7 @@ def expense_steps(
 ) -> tuple[ExpenseStep, ...]:
     """Price each step of a path of weights by the class numbers y of rows and those ``chosen`` at each weighting.
 
-    Over rows that move to class k, Σ w_a 1{y=a} − c 1{y=k} is at least 0 in the mean at the weight c before, and at
+    Over rows that move to class k, Σ w_a 1{y=a} − c 1{y=k} is at least 0 on average at the weight c before, and at
     most 0 at the one after. ``p`` (n, K) are the probabilities of the one model that decides, if there is one. Without
     resamples there are no intervals.
     """
@@ -264,7 +271,7 @@ def expense_steps(
         # No catch for more alarms is an unbounded price; neither more catches nor more alarms is no evidence.
         prices = np.where(added > 0.0, np.inf, np.nan)
         np.divide(added, catches, out=prices, where=catches > 0.0)
-        if clusters is None or len(np.unique(clusters)) > 1:  # resamples of a single cluster are all alike
+        if clusters is None or len(np.unique(clusters)) > 1:  # resamples of a single cluster are all equal
             intervals = [percentile_interval(side, level) for side in prices.T]
     found = []
     for i, ((fn, fp), (fn_end, fp_end)) in enumerate(pairwise(counts)):

@@ -1,6 +1,6 @@
 """Operating goals: a number of alarms, a recall, a precision or a review band, which rows turn into a threshold.
 
-A new goal is one class here. Everything that other modules need to know is an attribute or a method: how people state
+A new goal is one class here. Everything that other modules need is an attribute or a method: how users state
 it, how it is written, which threshold meets it. NumPy is imported when a goal meets rows, so that the command line can
 list the goals at once.
 """
@@ -48,7 +48,7 @@ def goal_of(weighting: object) -> ThresholdGoal | None:
 
 
 class Goal:
-    """An operating goal, which decides on given rows but is no price by itself."""
+    """An operating goal, which is met on given rows and is not a price by itself."""
 
     name: ClassVar[str] = ""
     statement: ClassVar[Statement]
@@ -117,14 +117,14 @@ class ThresholdGoal(Goal):
 
 @dataclass(frozen=True)
 class Capacity(ThresholdGoal):
-    """A number of alarms: the riskiest rows that people have time for.
+    """A number of alarms: the riskiest rows that people have time to check.
 
     Parameters
     ----------
     alarms : int
         At least 1.
     per : "day", "week", int or None, default=None
-        The rows it is for: those of a day or a week, by a column of times; this many rows; or ``None``, all rows.
+        Period of the alarms: a day or a week, by a column of times; this many rows; or ``None``, all rows.
 
     Examples
     --------
@@ -143,7 +143,7 @@ class Capacity(ThresholdGoal):
         "N[/day]",
         ("--capacity", "--top"),
         ("integer", "Alarms among the rows of this request"),
-        ("There is time for", "50", "alarms in 1,000 rows", "Alarms per 1,000 rows"),
+        ("There is time to check", "50", "alarms in 1,000 rows", "Alarms per 1,000 rows"),
         ending="/1000",
     )
 
@@ -206,7 +206,7 @@ class Capacity(ThresholdGoal):
         return replace(self, per=round(rows))
 
     def meet(self, p: Array, times: ArrayLike | None = None) -> MetGoal:
-        """The riskiest rows of each period; equal ones by their order."""
+        """The riskiest rows of each period; ties in the order of the rows."""
         from crcen.theory.thresholds import riskiest_rows
 
         n_allowed = min(p.size, round(self.alarms * p.size / self.per)) if isinstance(self.per, int) else self.alarms
@@ -263,7 +263,7 @@ class _ShareGoal(ThresholdGoal):
         if self.confidence is None:
             return super()._cut(rows)
         if (rows.weights != 1.0).any():
-            raise InvalidParameter("a guarantee counts rows, so it cannot be had with row weights: leave them out")
+            raise InvalidParameter("a guarantee counts rows, so it is not available with row weights: leave them out")
         return self._guaranteed(rows, self.confidence)
 
     def _guaranteed(self, rows: RowsByProbability, confidence: float) -> int:
@@ -279,7 +279,7 @@ class _ShareGoal(ThresholdGoal):
 
 @dataclass(frozen=True, repr=False)
 class RecallAtLeast(_ShareGoal):
-    """At least this share of the positives found.
+    """Recall of at least this share: how many positives must be found.
 
     Parameters
     ----------
@@ -314,7 +314,7 @@ class RecallAtLeast(_ShareGoal):
 
 @dataclass(frozen=True, repr=False)
 class PrecisionAtLeast(_ShareGoal):
-    """At least this share of the alarms right.
+    """Precision of at least this share: how many alarms must be right.
 
     Parameters
     ----------
@@ -322,7 +322,7 @@ class PrecisionAtLeast(_ShareGoal):
         Strictly between 0 and 1.
     confidence : float, optional
         Probability with which new rows have the precision, by exact tests of a fixed sequence of thresholds on rows
-        held out from a fitted model. Without it new rows miss the precision in more than half of the cases.
+        held out from a fitted model. Without it, new rows miss the precision in more than half of the cases.
     """
 
     name: ClassVar[str] = "precision"
@@ -361,10 +361,10 @@ class PrecisionAtLeast(_ShareGoal):
 
 @dataclass(frozen=True)
 class Review(Goal):
-    """A third answer between two prices: a person reviews rows on which the prices disagree.
+    """A third decision between two prices: a person reviews the rows on which the prices disagree.
 
-    A row gets an alarm if even the low price pays for it, none if not even the high one does, and a review otherwise.
-    If the cost of a review is known, `CostMatrix.with_review` states the cheapest rule.
+    A row is an alarm if it is one even at the low price, no alarm if it is none even at the high price, else a review.
+    If the cost of a review is known, `CostMatrix.with_review` gives the cheapest rule.
 
     Parameters
     ----------
@@ -417,7 +417,7 @@ class Review(Goal):
         return f"review between the prices {self.low:g} and {self.high:g}"
 
     def decide(self, p: Array, times: ArrayLike | None = None) -> NDArray[np.generic]:
-        """The answer for every row: "alarm", "review" or "no alarm"."""
+        """The decision for every row: "alarm", "review" or "no alarm"."""
         return self.meet(p).names
 
     def meet(self, p: Array, price: float | None = None, *by: Any) -> ReviewedRows:

@@ -79,7 +79,7 @@ def design_effect(values: Array, weights: Array, clusters: Clusters | None) -> f
     if n_clusters < 2 or alone <= 1e-24 * float((w**2).sum()):
         return most
     together = float((np.bincount(which, deviation) ** 2).sum()) * n_clusters / (n_clusters - 1.0)
-    # The effect is estimated from few clusters: Student's t in place of the normal (Korn and Graubard 1998).
+    # The effect is estimated from few clusters: Student's t instead of the normal (Korn and Graubard 1998).
     spread = (_quantile(LEVEL, n_clusters - 1.0) / _quantile(LEVEL)) ** 2
     return float(np.clip(together / alone * spread, 1.0, max(most, 1.0)))
 
@@ -292,7 +292,7 @@ def estimate_shares(
 
 
 def _maximise(ratio: Array, start: Array, fixed: tuple[int, float] | None = None) -> tuple[Array, float]:
-    """EM for the shares, one of them fixed if asked; the shares and the log-likelihood."""
+    """EM for the shares, optionally with one of them fixed; returns the shares and the log-likelihood."""
     shares, value = start.copy(), -math.inf
     for _ in range(_MOST_STEPS):
         mass = ratio * shares

@@ -17,9 +17,9 @@ from crcen.theory.price import Price, WeightingLike, alpha_of, cost_ratio_of, re
 from crcen.theory.residual_test import FEWEST_TO_TEST, JointResidualSums, JointTest, PairSums, TrainingError, two_sided
 from crcen.theory.rows import Array, FloatOrArray, Index, ShownInOneLine, as_numpy, divided, p_text, scalar, short
 
-_OUT_OF_FOLD = "folds share training rows, so that their errors cancel; test on rows that took no part in training"
+_OUT_OF_FOLD = "folds share training rows, so their errors cancel; test on rows that were not used in training"
 _TOO_FEW = f"fewer than {FEWEST_TO_TEST} rows of a class are too few to test"
-# Sides of a key equation whose logarithms differ by less look alike.
+# Sides of a key equation whose logarithms differ by less than this look equal.
 _SIDES_ALIKE = 0.2
 _PAIRS_SHOWN = 5
 _ROUNDING = 1e-12  # of probabilities
@@ -207,15 +207,15 @@ def key_equation(
     Parameters
     ----------
     y : array of shape (n,)
-        0/1 or bool, 1 is positive; class numbers if q has columns. Every class must be there.
+        0/1 or bool, 1 is positive; class numbers if q has columns. Every class must occur.
     q : array of shape (n,) or (n, K)
         Weighted probabilities of the positive class, or of every class.
     weighting : as in `crcen.resolve`
-        What q was trained under. A `Price` brings its training counts; anything else is resolved on these rows.
+        The weighting of q. A `Price` has its training counts; any other weighting is resolved on these rows.
     sample_weight : array of shape (n,), optional
         Finite and not negative.
     training_error : TrainingError, optional
-        The fitted model's error, as `crcen.training_error` estimates it; without it p is taken as the truth.
+        The model uncertainty, as `crcen.training_error` estimates it; without it p is assumed to be true.
     clusters : array of shape (n,), optional
         Rows of the same cluster, such as those of one patient, may depend on each other.
     is_stratified : bool
@@ -434,13 +434,13 @@ class ClassEquation:
     flows_out: float  # weight of its rows that the model gives to others
     flows_in: float  # weight of others' rows that the model gives to it
     z: float  # difference in standard deviations, with the model's error; NaN without variance
-    drift: float  # log-odds by which it is more frequent than the model says, against all others
+    drift: float  # log-odds by which it is more frequent than the model states, against all others
     is_tested: bool  # whether it has enough rows for the joint test
 
 
 @dataclass(frozen=True)
 class PairEquation:
-    """Two classes: log-odds by which the first is more frequent against the second than the model says, and its z."""
+    """Two classes: log-odds by which the first is more frequent than the second, compared with the model, and its z."""
 
     first: object
     second: object

@@ -77,9 +77,30 @@ def count_chance(observed: float, expected: float, variance: float | None = None
     return min(1.0, max(2.0 * math.exp(-exponent / noise), two_sided(z)))
 
 
+def count_deviation(count: float, n: float, share: float, noise: float = 1.0) -> float:
+    """Signed root of the deviance of a binomial count whose log-odds have a normal error, in standard deviations.
+
+    The error has the variance that raises that of the count by the factor ``noise``. A count of few rows is not normal,
+    and an error of log-odds cannot make it negative: no catch where 20 are expected is rare for any small error. With
+    many rows this is (count − n share) / √(n share (1 − share) noise). Half a row corrects for continuity.
+    """
+    sign = math.copysign(1.0, count - n * share)
+    count -= sign * min(0.5, abs(count - n * share))
+    center, weight = math.log(share / (1.0 - share)), n * share * (1.0 - share) / max(noise - 1.0, 1e-12)
+    # The most likely error, between none and that which explains the count: there count − n q(error) = weight · error.
+    ends = sorted((0.0, math.log(count / (n - count)) - center if 0.0 < count < n else sign * 100.0))
+    for _ in range(60):
+        error = 0.5 * (ends[0] + ends[1])
+        rest = count - n / (1.0 + math.exp(-center - error)) - weight * error
+        ends = [error, ends[1]] if rest > 0.0 else [ends[0], error]
+    q = 1.0 / (1.0 + math.exp(-center - error))
+    deviance = 2.0 * sum(k * math.log(k / m) for k, m in ((count, n * q), (n - count, n * (1.0 - q))) if k > 0.0)
+    return sign * math.sqrt(max(0.0, deviance + weight * error**2))
+
+
 @dataclass(frozen=True)
 class ShareTest:
-    """The share of a class here beside that of training, and their difference in standard deviations."""
+    """The share of a class here and in training, and their difference in standard deviations."""
 
     share: float
     before: float

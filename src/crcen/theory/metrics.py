@@ -373,7 +373,7 @@ def bootstrap_sums(
 ) -> Array:
     """Sums (n_resamples, sums) over bootstrap resamples of rows or of clusters, from what each row adds (n, sums).
 
-    Rows alike are one kind.
+    Equal rows are one kind.
     """
     if clusters is not None:
         _, which = np.unique(clusters, return_inverse=True)
@@ -402,7 +402,7 @@ def percentile_interval(values: Array, level: float) -> tuple[float, float]:
 
 
 class ThresholdCurve:
-    """Counts above each distinct score, falling in ``score``; probabilities in place of labels give expected counts."""
+    """Counts above each distinct score, falling in ``score``; probabilities instead of labels give expected counts."""
 
     def __init__(self, target: NDArray[np.bool_] | Array, score: Array) -> None:
         self._order = np.argsort(-score, kind="stable")
@@ -467,7 +467,7 @@ class DecisionCurves:
         return np.asarray(np.searchsorted(-self.score, -np.asarray(threshold), side="left"))
 
     def net_benefit(self, price: ArrayLike) -> Curve:
-        """Net benefit (Vickers and Elkin, 2006) at prices above 0: catches a row, less false alarms at their worth."""
+        """Net benefit (Vickers and Elkin, 2006) at prices above 0: catches minus false alarms / price, per row."""
         prices = np.asarray(price, dtype=np.float64)
         if not (np.isfinite(prices).all() and (prices > 0.0).all()):
             raise InvalidParameter("prices of a net benefit must be finite numbers above 0")

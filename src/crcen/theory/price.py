@@ -20,7 +20,7 @@ _NEEDS_COUNTS = "class counts are needed to turn {!r} into {}: resolve it first 
 
 
 def _real_number(value: object, name: str, allowed: str) -> float:
-    """`value` as a float (NaN and infinities included), or an error that says why it is not one number."""
+    """`value` as a float (NaN and infinities included), or an error that states why it is not one number."""
     got, meant = f"a {type(value).__name__}", "one plain number"
     if isinstance(value, bool | np.bool_):
         got, meant = f"the truth value {bool(value)}", '"balanced"' if value else "None, plain cross entropy"
@@ -92,7 +92,7 @@ class CostRatio(_Spec):
 
 
 class Budget(_Spec):
-    """False alarms that one more catch may cost, above 0: the cost ratio, stated for decisions on the last catch."""
+    """The most false alarms that one more catch may cost, above 0; the same number as the cost ratio."""
 
 
 Spec: TypeAlias = Lam | Alpha | CostRatio | Budget
@@ -110,7 +110,7 @@ def as_spec(weighting: object) -> Spec:
         hint = 'did you mean "balanced", None (plain cross entropy), or a number without quotes?'
         raise InvalidParameter(f'a weighting given as text must be "balanced", got {weighting!r}: {hint}')
     if hasattr(weighting, "use") and not isinstance(weighting, type):  # a goal says so
-        raise InvalidParameter(f"{weighting!r} is no price by itself: {weighting.use}")
+        raise InvalidParameter(f"{weighting!r} is not a price by itself: {weighting.use}")
     return Lam(weighting)  # type: ignore[arg-type]  # Lam refuses what is not a number, with a suggestion
 
 
@@ -309,7 +309,7 @@ WeightingLike: TypeAlias = Price | Spec | CostMatrix | Mapping[Any, float] | Arr
 def resolve(
     weighting: object, n_pos: float | None = None, n_neg: float | None = None, *, counts: ArrayLike | None = None
 ) -> Price:
-    """Resolve a price with the class counts; an error with a suggestion if the weighting has no meaning.
+    """Resolve a price with the class counts; an invalid weighting raises an error with a suggestion.
 
     Parameters
     ----------
@@ -435,7 +435,7 @@ _TIE = 1e-9
 class Labels:
     """K ≥ 2 sorted classes; for a binary problem also the positive class (None where a cost matrix decides).
 
-    The positive class is the one that was asked for; otherwise the class with less weight, or fewer rows if weights
+    The positive class is the requested one; otherwise the class with less weight, or fewer rows if weights
     tie; otherwise the last one.
     """
 
@@ -453,7 +453,7 @@ class Labels:
         if len(classes) > 2 or has_costs:
             if pos_label is not None:
                 got = f"{len(classes)} classes{' and a cost matrix' if has_costs else ''}"
-                hint = f"leave it None, or fit on y == {pos_label!r} to tell that class from the rest"
+                hint = f"leave it None, or fit on y == {pos_label!r} to separate that class from the rest"
                 raise InvalidParameter(f"pos_label is for two classes and a price, and there are {got}: {hint}.")
             return cls(classes)
         if pos_label is not None and (np.asarray(pos_label).ndim or pos_label not in classes.tolist()):
@@ -607,7 +607,7 @@ def posterior(q: ArrayLike, weighting: WeightingLike) -> Array:
     q : array of any shape, or (n, K) with a weighting of K > 2 classes
         Weighted probabilities of the positive class, in [0, 1], or of every class.
     weighting : Price, Lam, CostRatio, Budget, float, class weights or None
-        The weighting q was trained under; an unresolved α needs class counts first.
+        The weighting of q; an unresolved α needs class counts first.
     """
     price = by_class(weighting)
     if isinstance(price, Price) and price.positive is None:

@@ -12,7 +12,7 @@ from crcen._support.lazy import special
 from crcen.exceptions import InvalidInput
 from crcen.theory.checks import check_class_numbers, check_class_probabilities, check_row_weights
 from crcen.theory.price import Price
-from crcen.theory.rows import AddsUp, Array, Clusters, EqualByArrays, Index, Shown, normalised, p_text
+from crcen.theory.rows import AddsUp, Array, Clusters, EqualByArrays, Index, Shown, effective_rows, normalised, p_text
 
 # With fewer rows of a class among new rows the residual is not nearly normal.
 FEWEST_TO_TEST = 20
@@ -403,11 +403,10 @@ def clustered_variance(contributions: Array, variance: float, clusters: Clusters
     if clusters is None:
         return variance, math.inf
     _, which = np.unique(clusters, return_inverse=True)
-    squares = np.bincount(which.ravel(), contributions) ** 2
+    squares = np.asarray(np.bincount(which.ravel(), contributions) ** 2, dtype=np.float64)
     if not squares.any():
         return variance, math.inf
-    unit = squares / squares.max()
-    return max(variance, float(squares.sum())), float(unit.sum() ** 2 / (unit**2).sum())
+    return max(variance, float(squares.sum())), effective_rows(squares)
 
 
 def residual_effect(y: Index, p: Array, weights: Array, clusters: Clusters | None) -> float:

@@ -29,7 +29,7 @@ def audit_scores(p: Array, weights: Array) -> Array:
 
 
 def audit_probabilities(scores: Array, quiet: Bools, n_audits: float, *, floor: float = AUDIT_FLOOR) -> Array:
-    """Probabilities of ``n_audits``: 1 for alarms, by score for quiet rows, not below a share of equal ones."""
+    """Probabilities for ``n_audits``: 1 for alarms, by score for other rows, not below a share of equal ones."""
     n_quiet = int(quiet.sum())
     if not (n_audits > 0.0 and 0.0 < floor <= 1.0):
         raise InvalidParameter(f"audits need a number above 0 and a floor in (0, 1], got {n_audits:g} and {floor:g}")
@@ -67,7 +67,7 @@ def audit_draws(keys: Keys, e: Array, seed: int) -> Bools:
 
 
 def missed_bound(e_quiet: Array, audited: Bools, hit: Bools, confidence: float = LEVEL) -> float:
-    """Upper confidence bound on the hits among all quiet rows, from those found by audits, whatever the labels are.
+    """Upper confidence bound on the hits among all rows without an alarm, from those found by audits; for any labels.
 
     Up to three distinct probabilities: N · Clopper–Pearson's bound in each stratum, Bonferroni over strata. Otherwise a
     mixture of bets over θ: with T hits the mean of Π_found(1 − θ·min e/e_i)·(1 − θ·min e)^−T is 1.
@@ -107,7 +107,7 @@ def recall_bounds(
     """Lower bound on the recall of each class, and upper bound on its missed rows, both (n_classes,).
 
     ``y`` is −1 without a label, ``e`` the audit probability (1 for alarms), ``default`` the action without an alarm.
-    Recall is TP / (TP + FN + U), where U bounds the rows of the class among the quiet ones.
+    Recall is TP / (TP + FN + U), where U bounds the rows of the class among rows without an alarm.
     """
     quiet, labelled = actions == default, y >= 0
     e_quiet, audited, recalls, missed = e[quiet], labelled[quiet], np.full(n_classes, np.nan), np.zeros(n_classes)
@@ -126,7 +126,7 @@ def recall_bounds(
 def audited_cost(y: Index, actions: Index, p: Array, costs: Array, e: Array, default: int) -> Interval:
     """Doubly robust mean cost (1/n) Σ[m + A/e·(ℓ − m)], m = Σ_k p_k·cost (Robins, Rotnitzky and Zhao 1994).
 
-    MOVER over exact limits of the cells among alarms and gamma limits of the quiet ones (Fay and Feuer 1997).
+    MOVER with exact limits of the cells of alarms and gamma limits of the other rows (Fay and Feuer 1997).
     """
     labelled, quiet = y >= 0, actions == default
     counts_now = labelled | quiet  # alarms without a label are left out

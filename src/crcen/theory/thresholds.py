@@ -162,9 +162,9 @@ class MetGoal(ShownInOneLine):
         last = f"{low:.4g}{several[0]} false alarms for the last catch"
         implied = f"{last} (probability above {share_text(least, 4)}{several[1]})"
         if math.isinf(low):
-            implied = "none: there are no more rows than alarms, so every row got one"
+            implied = "none: there are no more rows than alarms, so every row is an alarm"
         tied, taken = self.ties
-        at_border = f"\n  {taken:,} of {tied:,} rows with equal probability at the border got an alarm, by their order"
+        at_border = f"\n  {taken:,} of {tied:,} rows with equal probability at the limit became alarms, in their order"
         return (
             f"{self.goal}: {plural(self.n_alarms, 'alarm')} on {plural(self.alarms.size, 'row')}{over}\n"
             f"  implied price     {implied}\n"
@@ -204,15 +204,15 @@ class ReviewedRows(ShownInOneLine):
 
     review: object
     answers: Index  # numbers into `ANSWERS`
-    rows: Array  # weight of the rows with each answer
+    rows: Array  # weight of the rows with each decision
     positives: Array  # of them, as the probabilities expect it if there are no labels
-    price: float  # what a miss is worth with two answers, for the comparison
-    saved: float  # false alarms that a perfect review saves against two answers, its own cost not counted
+    price: float  # price of decisions without review, for the comparison
+    saved: float  # false alarms that a perfect review saves compared with no review, without its own cost
     is_labelled: bool
 
     @property
     def counts(self) -> dict[str, float]:
-        """Rows by answer."""
+        """Number of rows by decision."""
         return {name: n if self.is_labelled else int(n) for name, n in zip(ANSWERS, self.rows.tolist(), strict=True)}
 
     @property
@@ -227,7 +227,7 @@ class ReviewedRows(ShownInOneLine):
 
     @property
     def names(self) -> NDArray[np.str_]:
-        """The answer for every row: "alarm", "review" or "no alarm"."""
+        """The decision for every row: "alarm", "review" or "no alarm"."""
         return np.array(ANSWERS)[self.answers]
 
     def to_dict(self) -> dict[str, object]:
@@ -242,7 +242,7 @@ class ReviewedRows(ShownInOneLine):
         counts, (missed, reviewed, right), known = self.counts, self.positives, not math.isnan(self.break_even)
         head, share = f"{str(self.review).capitalize()}:", f"to review ({100 * self.share:.3g} % of the rows,"
         saved, pays = f"it saves the cost of {self.saved:,.4g} false alarms", "a review pays while it costs less than"
-        against = f"against two answers at a price of {self.price:.4g}"
+        against = f"compared with decisions without review at a price of {self.price:.4g}"
         if self.is_labelled:
             worth = f"; {saved} {against}" + (f"; {pays} {self.break_even:.3g}" if known else "")
             found = f"{plural(counts['alarm'], 'alarm')} ({right:,.6g} right), {counts['review']:,.6g} {share} "
@@ -251,7 +251,7 @@ class ReviewedRows(ShownInOneLine):
         found = (
             f"{counts['alarm']:,} alarms, {counts['review']:,} {share} {reviewed:,.1f} positives expected among them)"
         )
-        return f"{head} {found}, {counts['no alarm']:,} left alone ({missed:,.1f} positives expected){worth}"
+        return f"{head} {found}, {counts['no alarm']:,} without an alarm ({missed:,.1f} positives expected){worth}"
 
 
 def reviewed_rows(

@@ -30,7 +30,7 @@ Batches: TypeAlias = Loader | None
 Sampler = Any  # of a loader, or weights of rows
 Target = TypeVar("Target")
 
-_SOLVED = "these rows were solved for; test on rows that the network has not seen"
+_SOLVED = "the bias was solved on these rows; test on rows that the network has not seen"
 _NO_ROWS = "there is no batch to read: got an empty loader; is the generator exhausted?"
 
 
@@ -219,7 +219,7 @@ def logit_columns(logits: Tensor, n_classes: int | None = None) -> Tensor:
 
 
 def _check_range(target: Tensor, low: float, high: float) -> None:
-    """Reject labels such as 1/2, on a CPU only: elsewhere the check would wait for the device at every batch."""
+    """Reject labels such as 1/2, on a CPU only: on other devices the check would synchronise at every batch."""
     if target.device.type == "cpu" and target.numel() and not torch.compiler.is_compiling():
         least, most = target.min().item(), target.max().item()
         if not (low <= least and most <= high):
@@ -509,7 +509,7 @@ def row_by_row(batches: Loader) -> tuple[Loader, Sampler, Index | None]:
 
 
 def every_row(batches: Loader) -> Loader:
-    """Every row of a loader's data set once, whatever its sampler; with several processes the loader itself."""
+    """Every row of a loader's data set once, with any sampler; with several processes the loader itself."""
     return batches if _n_processes() > 1 else row_by_row(batches)[0]
 
 

@@ -86,7 +86,7 @@ def stationarity(
 ) -> Stationarity:
     """Measure how far each output bias is from its key equation, and find out why.
 
-    Each cause is put into the equation, which is solved again. If that brings the module's outputs to their place, the
+    Each cause is put into the equation, which is solved again. If that explains the module's outputs, the
     cause explains the distance. A cause that cannot be tested with the given arguments is "not examined". Module,
     optimizer and loss are not changed.
 
@@ -96,7 +96,7 @@ def stationarity(
         The trained module; returns logits as in `crcen.torch.balance_`.
     batches : iterable
         The training rows in batches, as in `crcen.torch.balance_`. The data set of a ``DataLoader`` is read row by row,
-        whatever its sampler; other batches must be in the order of the data set if a sampler is given.
+        with any sampler; other batches must be in the order of the data set if a sampler is given.
     weighting
         The intended weighting of the training: as in `crcen.torch.balance_`.
     loss : nn.Module, optional

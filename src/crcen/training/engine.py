@@ -165,7 +165,7 @@ class Trainer:
 
 
 class _Meter:
-    """Adds up the progress of pieces from any thread, and tells them to stop."""
+    """Sums the progress of pieces from any thread, and signals them to stop."""
 
     def __init__(self, work: Sequence[Groups], jobs: Sequence[TrainingJob], progress: Progress | None) -> None:
         # An estimate of each piece's time.
@@ -490,7 +490,7 @@ class StackRun:
             layers = zip(own_weights, zip(*map(list, solved), strict=True), strict=True)
             for m, (position, own) in enumerate(zip(group, layers, strict=True)):
                 n_iter = int(n_iters[g, m])
-                # With validation rows the best epoch is kept, whatever happened after it.
+                # With validation rows the best epoch is kept, even if training diverged later.
                 has_best = any_fine[g, m, min(n_iter, val_curves.shape[2])]
                 is_finite = bool(finite[g, m] and (all_fine[g, m, n_iter] or has_best))
                 status = self._status(is_finite, converged_at[g, m], stopped_at[g, m], n_iter)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,9 @@ ENGINES = {"local": "crcen.training.engine:train", "ray": "crcen.scale.ray:train
 
 def need_torch() -> None:
     """Raise an error if torch is not installed: predictions do not need it, fits do."""
-    try:
-        import_module("torch")
-    except ModuleNotFoundError as error:
+    if find_spec("torch") is None:
         advice = "get it with: pip install 'crcen[train]'. Saved models predict without it."
-        raise MissingExtra(f"fitting needs torch, which is not installed; {advice}") from error
+        raise MissingExtra(f"fitting needs torch, which is not installed; {advice}")
 
 
 def find_engine(name: str) -> Engine:
@@ -58,5 +57,5 @@ def trainer_on_some(train: Any, rows: NDArray[np.int64], factors: Array | float 
 
 
 def as_members(networks: Sequence[Any]) -> tuple[Member, ...]:
-    """Trained networks as members of a model: one `NetworkGroup`, or every torch module by itself."""
+    """Trained networks as members of a model: one `NetworkGroup`, or every torch module separately."""
     return (NetworkGroup.of(networks),) if isinstance(networks[0], Network) else tuple(networks)

@@ -70,7 +70,7 @@ class TrainingJob(Recipe):
         """Validate everything that is not part of the recipe."""
         open_ends = (self.max_epochs, self.batch_size, self.column_scales)
         if self.solver not in SOLVERS or None in open_ends or "auto" in (self.encoding, self.column_scales):
-            raise InvalidParameter("a training job leaves nothing to the data: use Recipe.settled first.")
+            raise InvalidParameter("a training job needs a recipe without open parameters: use Recipe.settled first.")
         weights = tuple(float(weight) for weight in self.class_weights)
         object.__setattr__(self, "class_weights", weights)
         if len(weights) < 2 or not all(0.0 < weight < np.inf for weight in weights):
@@ -133,7 +133,7 @@ _JOB_DEFAULTS = {one.name: one.default for one in fields(TrainingJob) if one.nam
 class TrainingResult:
     """A trained network and how training ended.
 
-    ``network`` is None if training diverged or the job asked for its ``state``. ``n_iter`` counts the epochs of this
+    ``network`` is None if training diverged or the job requested its ``state``. ``n_iter`` counts the epochs of this
     job. ``shift`` was added to the output biases by the balance solve. ``val_logits`` (records, validation rows[,
     classes]) belong to ``recorded_epochs``, before the solve.
     """

@@ -51,7 +51,7 @@ class Checked:
 
     @classmethod
     def of(cls, value: object) -> Self:
-        """The group that is the value of a parameter; ``None`` stands for its defaults."""
+        """The group that is the value of a parameter; ``None`` means its defaults."""
         if value is None:
             return cls()
         if type(value) is not cls:
@@ -179,7 +179,7 @@ class Schedule(Checked):
         Activation of the hidden layers.
     loss : {"cross_entropy", "one_against_all"}, default="cross_entropy"
         For more than two classes: one softmax, or a sigmoid for each class against all others. The sigmoids of a
-        network then satisfy the key equation for every class by itself, at the training weights; probabilities are
+        network then satisfy the key equation of every class separately, at the training weights; probabilities are
         natural, from the sigmoids over their sum.
     """
 
@@ -229,7 +229,7 @@ class Inputs(Checked):
         Adam, and ``l2`` should be searched. ``"auto"``: on for the encoding ``"steps"`` trained by Adam. ``None``:
         ``"auto"`` in `CRCENClassifier` and the search, otherwise False.
     standardize : bool, default=True
-        ``False`` uses the inputs unchanged, whatever the encoding.
+        ``False`` uses the inputs unchanged, with any encoding.
     """
 
     encoding: str | Sequence[str] = option("auto", _encodings)

@@ -206,7 +206,7 @@ class TrainingData:
         self._locks: dict[object, Lock] = {}  # for values that several threads may compute at the same time
 
     def _once(self, key: object, make: Callable[[], _Value]) -> _Value:
-        """A value that is computed once, whichever thread asks first."""
+        """A value that is computed once, by the first thread that needs it."""
         with self._lock:
             own = self._locks.setdefault(key, Lock())
         with own:
@@ -268,9 +268,8 @@ class TrainingData:
 
     def coded(self, encoding: InputEncoding, dtype: torch.dtype) -> CodedRows | None:
         """All rows as table lookups need them, a tenth of the encoded rows, so kept; ``None`` if these do not pay."""
-        if (
-            not has_ramps(encoding) or dtype != torch.float32 or self.device.type != "cpu"
-        ):  # a GPU is better at products
+        # A GPU is better at products.
+        if not has_ramps(encoding) or dtype != torch.float32 or self.device.type != "cpu":
             return None
         return self._once(id(encoding), lambda: RampTables(encoding).code(self.X))
 

@@ -182,7 +182,7 @@ def test_key_equation_of_out_of_fold_rows():
         assert getattr(clf.oof_key_equation_, name) == pytest.approx(getattr(expected, name), rel=1e-9)
     # Folds share their rows, so that Z has no law there.
     assert np.isnan([clf.oof_key_equation_.z, clf.oof_key_equation_.p_value]).all()
-    assert "took no part in training" in clf.oof_key_equation_.z_reason
+    assert "were not used in training" in clf.oof_key_equation_.z_reason
     assert clf.oof_key_equation_.residual > 1e-6
 
 
@@ -338,7 +338,7 @@ def test_folds_over_time_leave_the_first_rows_out():
 
 def test_a_class_with_one_row_is_trained_on_in_every_fold():
     rows, names = np.vstack([ROWS, [[5.0, 5.0, 5.0]]]), np.append(NAMES, "yew")
-    with pytest.warns(UserWarning, match="too few rows to be trained on and held out for 1 label:"):
+    with pytest.warns(UserWarning, match="too few rows for training and validation of 1 label:"):
         model = of_classes("balanced").fit(rows, names)
     assert model.classes_.tolist() == [*LABELS, "yew"]
     assert np.isfinite(model.oof_proba_).all()

@@ -222,7 +222,7 @@ def test_penalties_beyond_the_grid(best, penalties, tried):
     assert [one.setting.recipe.l2 for one in found] == [*penalties, *tried]
     if best == 1e-11:
         assert border_notes(found[-1], found) == [
-            "the best l2, 1e-07, is the smallest that was tried: a smaller one may serve better"
+            "the best l2, 1e-07, is the smallest that was tried: a smaller one may be better"
         ]
 
 

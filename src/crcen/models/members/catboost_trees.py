@@ -29,7 +29,7 @@ _TREES, _DEPTH, _LEAF_STEPS, _BORDERS = (400, 270), (6, 4), (10, 3), 32
 # From some number of rows on, and with several classes, slower learning costs more than it gains.
 _SLOW, _FAST, _SEVERAL, _MANY_ROWS = 0.06, 0.1, 0.15, 6_000
 _WAIT = 3.0  # a fold ends after _WAIT / rate trees without gain on its held-out rows
-# With a time limit: trees to measure the time by, and the fewest that are worth it.
+# With a time limit: trees to estimate the time, and the fewest that are useful.
 _TRIAL = {"trial": 5, "fewest": 60}
 
 

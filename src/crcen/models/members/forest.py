@@ -17,7 +17,7 @@ from crcen.theory.rows import Array, Estimator, Index
 from crcen.training.network import Member
 
 _TREES, _FEW_ROWS = 100, 6_000  # on more rows half as many trees serve as well beside boosted ones
-# With a time limit: trees to measure the time by, and the fewest that are worth it.
+# With a time limit: trees to estimate the time, and the fewest that are useful.
 _TRIAL = {"trial": 4, "fewest": 25}
 _LEAVES, _MAX_DEPTH = 1000, 32
 _MAX_CUTS = 254

@@ -91,7 +91,7 @@ _LARGE_ROUNDS, _LARGE_BEST = ((100, 1.0), (400, 0.0)), 2
 # A sample has this many rows, and at least this many rows of the rarest class; so many folds have one.
 _SAMPLE_ROWS, _SAMPLE_RARE, _SAMPLE_FOLDS = 20_000, 600, 2
 _CHECK_EVERY = 10  # trees
-# With a time limit: trees to measure the time by, the fewest that are worth it, and the share of the time to plan with.
+# With a time limit: trees to estimate the time, the fewest that are useful, and the share of the time to plan with.
 _TRIAL_TREES, _FEWEST_TREES, _PRUDENCE = 4, 30, 0.8
 _ZERO = float(np.float32(1e-35))
 _WITHOUT_GAIN = 0.2  # a setting is done if its loss was lowest before this last share of its trees
@@ -215,10 +215,11 @@ class _Outcome:
 
 class _Trial:
     def __init__(
-        self, setting: TreeSetting, folds: Sequence[tuple[Dataset, Dataset]], n_classes: int, seed: int, threads: int
+        self, setting: TreeSetting, folds: Sequence[tuple[Dataset, Dataset]], n_classes: int, seed: int
     ) -> None:
         self.setting = setting
-        self.boosters = [_Booster(*fold, setting, n_classes, seed + 1 + i, threads) for i, fold in enumerate(folds)]
+        # One thread each: two boosters of several threads take longer than on one, since LightGBM waits actively.
+        self.boosters = [_Booster(*fold, setting, n_classes, seed + 1 + i) for i, fold in enumerate(folds)]
 
     @property
     def losses(self) -> Array:
@@ -270,8 +271,7 @@ def _search(task: MemberTask, data: Dataset, kind: LightGBMTrees) -> tuple[list[
 
 def _trials(task: MemberTask, data: Dataset, settings: Sequence[TreeSetting], folds: Folds) -> list[_Trial]:
     parts = [tuple(data.subset(np.sort(rows)).construct() for rows in fold) for fold in folds]
-    threads = max(1, task.threads // (len(settings) * len(folds))) if task.X.size >= _MANY_CELLS else 1
-    return [_Trial(setting, parts, task.n_classes, task.seed, threads) for setting in settings]
+    return [_Trial(setting, parts, task.n_classes, task.seed) for setting in settings]
 
 
 def _race(task: MemberTask, trials: list[_Trial], rounds: Sequence[tuple[int, float]]) -> list[_Trial]:

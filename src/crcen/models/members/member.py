@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crcen.models.clock import Clock, OutOfTime
+from crcen.theory.price import log_softmax
 from crcen.theory.rows import Array, Index
 from crcen.training.network import Member
 
@@ -41,9 +42,8 @@ class MemberTask:
     is_needed: bool = True  # a member that is not needed raises `OutOfTime` instead of exceeding the time
     # Lowest log loss out of fold of the members before, waiting for them; infinite if there is none.
     best_loss: Callable[[], float] = lambda: np.inf
-    check_weight: Callable[[Array, Index], object] = lambda logits, rows: (
-        None
-    )  # raises where held-out logits have no weight
+    # Raises where held-out logits have no weight.
+    check_weight: Callable[[Array, Index], object] = lambda logits, rows: None
     progress: Callable[[float], None] = lambda share: None  # called with the share of the work done
     y: NDArray[np.generic] = field(default_factory=lambda: np.empty(0))  # labels
     classes: Sequence[object] = ()  # in the order of their numbers
@@ -69,7 +69,7 @@ class MemberKind:
     name = ""
     package: str | None = None  # an optional package that it needs, and the extra that brings it
     extra = "boosting"
-    max_rows = np.inf  # with more it is no member unless asked for
+    max_rows = np.inf  # with more rows it is not a default member
     is_per_class = False  # whether rows count for this limit once for every class but one
     efforts: tuple[str, ...] = EFFORTS[1:]  # with which it is a default member
     time_share = 0.2  # of a time limit, beside the shares of the other members
@@ -77,10 +77,6 @@ class MemberKind:
     def is_installed(self) -> bool:
         """Whether its package is there."""
         return self.package is None or find_spec(self.package) is not None
-
-    def runs_on_gpu(self, device: str) -> bool:
-        """Whether its search leaves the processors to other members."""
-        return False
 
     def search(self, task: MemberTask) -> FittedMember:
         """Choose settings on the folds and fit them on all rows."""
@@ -108,9 +104,7 @@ def mean_logits(parts: Sequence[Member], X: Array) -> Array:
 
 def log_loss(logits: Array, target: Index, weights: Array) -> float:
     """Weighted mean log loss of natural logits (n, K)."""
-    top = logits.max(axis=1, keepdims=True)
-    own = logits[np.arange(len(target)), target] - top[:, 0]
-    return float((np.log(np.exp(logits - top).sum(axis=1)) - own) @ weights / weights.sum())
+    return float(-log_softmax(logits)[np.arange(len(target)), target] @ weights / weights.sum())
 
 
 def best_prefix(logits: Array, target: Index, weights: Array) -> int:

@@ -23,7 +23,7 @@ from crcen.models.search.run import (
     refit_settings,
     widened,
 )
-from crcen.training.engines import need_torch, trainer_on
+from crcen.training.engines import trainer_on
 from crcen.training.jobs import Status, TrainingJob, TrainingResult
 from crcen.training.network import Member, NetworkGroup
 from crcen.training.recipe import Inputs, Recipe
@@ -76,13 +76,6 @@ class Networks(MemberKind):
     efforts = EFFORTS
     time_share = 0.5
 
-    def runs_on_gpu(self, device: str) -> bool:
-        """Whether networks train on a GPU."""
-        need_torch()
-        from crcen.training.device import find_device
-
-        return find_device(device).type == "cuda"
-
     def search(self, task: MemberTask) -> FittedMember:
         """Search the grid, refit the best settings."""
         rows = task.search_rows
@@ -131,7 +124,7 @@ def _group(results: Sequence[TrainingResult]) -> NetworkGroup:
 
 
 def _plans(task: MemberTask) -> list[_Plan]:
-    """Plans from the one that the effort asks for to the smallest."""
+    """Plans from that of the effort to the smallest."""
     inputs = Inputs(missing="indicator" if np.isnan(task.X).any() else "error")
     grid = CRCENClassifierCV(None, encoding=inputs).grid(len(task.X))
     if task.X.shape[1] > MOST_COLUMNS:  # encodings with several inputs for each column have too many weights

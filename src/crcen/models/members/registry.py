@@ -1,4 +1,4 @@
-"""The members that a committee knows by name, and classifiers of other libraries.
+"""The members of a committee by name, and classifiers of other libraries.
 
 A new member is a file in this folder and an entry in `MEMBERS`.
 """
@@ -69,11 +69,11 @@ MEMBERS: dict[str, MemberKind] = {
 
 
 def default_members(n_rows: int, n_classes: int, effort: str) -> tuple[list[MemberKind], list[str]]:
-    """The members of a committee where none were asked for, and notes on those that are not installed."""
+    """The default members of a committee, and notes on those that are not installed."""
     kinds = [kind for kind in MEMBERS.values() if effort in kind.efforts]
     wanted = [kind for kind in kinds if n_rows * (n_classes - 1 if kind.is_per_class else 1) <= kind.max_rows]
     notes = [
-        f"{kind.name} is not installed: the committee goes without it; pip install 'crcen[{kind.extra}]' adds it"
+        f"{kind.name} is not installed: the committee is fitted without it; pip install 'crcen[{kind.extra}]' adds it"
         for kind in wanted
         if not kind.is_installed()
     ]
@@ -81,7 +81,7 @@ def default_members(n_rows: int, n_classes: int, effort: str) -> tuple[list[Memb
 
 
 def member_kind(member: str | Estimator) -> MemberKind:
-    """The kind of a member that was asked for: a name of `MEMBERS` or a classifier."""
+    """The kind of a requested member: a name of `MEMBERS` or a classifier."""
     if hasattr(member, "fit") and hasattr(member, "predict_proba"):
         return External(member)
     if not isinstance(member, str) or member not in MEMBERS:

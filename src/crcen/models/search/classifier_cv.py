@@ -337,7 +337,7 @@ def _looped(
     def setting(weighting: Price) -> dict[str, object]:
         if "weighting" in params:
             how: dict[str, object] = {"weighting": weighting}
-            if "calibration" in params:  # what is asked for are networks trained at each weight
+            if "calibration" in params:  # networks are trained at each weight
                 how["calibration"] = replace(Calibration.of(params["calibration"]), training_weighting=AT_PRICE)
             return how
         if "class_weight" in params:

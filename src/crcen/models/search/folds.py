@@ -21,10 +21,10 @@ _GROUP_SPLITS = 100  # random splits of groups, of which the first with every cl
 
 
 class TimeSplit:
-    """A splitter for scikit-learn: each test fold is a period, and its training fold everything before it.
+    """A splitter for scikit-learn: each test fold is a period, and its training fold is everything before it.
 
-    The first period is only trained on. Periods have about the same number of rows of the rarer class, so that each
-    contains rare events; rows of one time stay together. Times are passed as ``groups``.
+    The first period is used for training only. Periods have about the same number of rows of the rarer class, so that
+    each contains rare events; rows of one time stay together. Times are passed as ``groups``.
 
     Parameters
     ----------
@@ -111,8 +111,8 @@ def _with_every_class(folds: list[Fold], target: Index, weights: Array) -> list[
         found.append((np.sort(np.concatenate([train_rows, back])), held_out))
     if lone:
         warnings.warn(
-            f"too few rows to be trained on and held out for {plural(len(lone), 'label')}: these rows are trained on "
-            f"in every fold, and their out-of-fold results are too good.",
+            f"too few rows for training and validation of {plural(len(lone), 'label')}: these rows are in the "
+            f"training part of every fold, and their out-of-fold results are too good.",
             UserWarning,
             stacklevel=2,
         )

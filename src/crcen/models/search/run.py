@@ -134,7 +134,7 @@ SCORES: dict[str, Score] = {"f1": _f1, "g_mean": _g_mean, "average_precision": _
 
 
 class _HeldOut(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """An estimator for scikit-learn's scorers that answers from the logits of the held-out rows."""
+    """An estimator for scikit-learn's scorers that returns the logits of the held-out rows."""
 
     def __init__(self, labels: Labels, logits: Array, price: Price) -> None:
         self.classes_ = labels.classes
@@ -154,7 +154,7 @@ class _HeldOut(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
 
 
 def check_scoring(scoring: object) -> Scoring:
-    """``scoring`` itself, if it is a name of `SCORES`, any other name that scikit-learn knows, or a callable."""
+    """``scoring`` itself, if it is a name of `SCORES`, any other scorer name of scikit-learn, or a callable."""
     own = (*LOG_LOSSES, *SCORES)
     if callable(scoring) or (isinstance(scoring, str) and scoring in (*own, *metrics.get_scorer_names())):
         return scoring
@@ -557,11 +557,9 @@ def border_notes(chosen: Outcome, outcomes: Sequence[Outcome]) -> list[str]:
     penalties = _penalties(chosen, outcomes)
     if len(penalties) > 1 and recipe.l2 in (penalties[0], penalties[-1]):
         which, other = ("smallest", "smaller") if recipe.l2 == penalties[0] else ("largest", "larger")
-        notes.append(f"the best l2, {recipe.l2:g}, is the {which} that was tried: a {other} one may serve better")
+        notes.append(f"the best l2, {recipe.l2:g}, is the {which} that was tried: a {other} one may be better")
     if _is_at_the_end(chosen):
-        notes.append(
-            f"the best number of epochs, {chosen.epochs}, is the whole schedule: a longer one may serve better"
-        )
+        notes.append(f"the best number of epochs, {chosen.epochs}, is the whole schedule: a longer one may be better")
     return notes
 
 
