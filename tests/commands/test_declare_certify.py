@@ -275,6 +275,16 @@ def test_a_wrong_pass_of_any_threshold_is_as_rare_as_declared():
     assert wrong <= 600 * 0.1 + 3 * np.sqrt(600 * 0.09)
 
 
+def test_a_stated_p_value_is_that_of_as_many_tests_as_it_says():
+    criteria = parse_criteria(["recall[a] >= 0.8", "key equation", "recall[b] >= 0.6"], ["a", "b", "c"], None)
+    rows = scored(np.random.default_rng(3), 400, (0.85, 0.85, 0.85))
+    found = judge_criteria(criteria, rows, 0.9, lambda rate: ())
+    right = [(rows.actions == rows.y)[rows.y == k] for k in (0, 1)]
+    own = [binomtest(int(one.sum()), len(one), at, "greater").pvalue for one, at in zip(right, (0.8, 0.6), strict=True)]
+    assert found[2].p_pass == pytest.approx(2 * own[1])  # the smaller one of two: a key equation is never shown
+    assert [f"(of {n} tests, adjusted" in one.statement for n, one in zip((2, 3, 2), found, strict=True)] == [True] * 3
+
+
 def test_a_group_that_fails_makes_its_criterion_fail():
     rng = np.random.default_rng(2)
     rows = scored(rng, 3000, (0.9, 0.9, 0.9))

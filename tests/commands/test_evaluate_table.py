@@ -107,6 +107,9 @@ def test_unlabelled_rows_and_refusals(fitted, mixed_table):
     gaps.loc[:49, "bad"] = None
     found = evaluate_table(fitted.model, gaps, n_resamples=0)
     assert (found.n_rows, found.notes[0]) == (150, "50 rows without a value of bad were left out")
+    gaps.loc[:49, ["country", "amount"]] = ["XX", 1e9]  # rows without a label are not compared either
+    again = evaluate_table(fitted.model, gaps, n_resamples=0)
+    assert (again.notes, again.unlike, again.metrics) == (found.notes, found.unlike, found.metrics)
     with pytest.raises(InvalidParameter, match="does not know its target column"):
         evaluate_table(crcen.CRCENClassifier(hidden=()).fit(new[["is_new"]], new["bad"]), new)
 

@@ -141,10 +141,13 @@ def test_one_in_five_thousand():
         (lambda f: f.head(3).assign(bad=["yes", "no", "no"]), {}, "at least 2 rows of each value"),
         (lambda f: f.assign(bad="no"), {}, "must have two different values: got one, no"),
         (lambda f: f.assign(bad=np.arange(len(f)) % 60), {}, "at most 50 different values: got 60 (0, 1, 2, 3"),
-        (lambda f: f.assign(bad=f["bad"].mask(f.index % 7 == 0, "YES")), {}, "differ only in capital letters"),
+        (lambda f: f.assign(bad=f["bad"].mask(f.index % 7 == 0, "YES")), {}, "has YES, yes, which differ only"),
         (lambda f: f.assign(bad=None), {}, "no row with a value of bad"),
         (lambda f: f.set_axis([*f.columns[:-2], "id", "bad"], axis=1), {}, "duplicate column name in the data frame"),
         (lambda f: f.to_numpy(), {}, "must be a data frame or the location of a table"),
+        (lambda f: f[["bad"]], {}, "the table has no column to learn from beside the target"),
+        (lambda f: f.rename(columns={"bad": 1}), {"target": 1}, "got 1; did you mean '1'?"),
+        (lambda f: f.assign(w=-1.5), {"weight": "w"}, "w holds -1.5 in 60 rows"),
         (lambda f: f, {"n_splits": 1}, "n_splits"),
         (lambda f: f, {"estimator": crcen.CRCENClassifier()}, "must be a CRCENClassifierCV"),
         (lambda f: "not there either.csv", {"out": "no/m.crcen"}, "create it first"),  # before any work
@@ -175,14 +178,18 @@ class TestAlarmsOfTheSavedModel:
         seen, scored = np.arange(4000) >= 1000, np.arange(0, 4000, 4)
         by_folds, alarms = np.arange(3000) % 3 == 0, np.zeros(4000, dtype=bool)
         alarms[seen] = by_folds
-        shares, notes = alarm_shares(by_folds, alarms[scored], seen, scored)
+        positive = np.arange(4000) % 10 == 0
+        shares, notes = alarm_shares(by_folds, alarms[scored], positive, seen, scored)
         assert (shares["folds"], shares["differ"], notes) == (pytest.approx(1000 / 3000), False, [])
         assert shares["saved_model"] == pytest.approx(alarms[scored][scored >= 1000].mean())
-        notes = alarm_shares(by_folds, np.zeros(1000, dtype=bool), seen, scored)[1]
-        assert "raises 0 alarms per 1,000 held-out rows, and the models of the folds 333.3" in notes[0]
+        notes = alarm_shares(by_folds, np.zeros(1000, dtype=bool), positive, seen, scored)[1]
+        assert "on its training rows the saved model raises 0 alarms per 1,000" in notes[0]
+        assert "to which these rows are new, 333.3" in notes[0]
+        # Nor where the saved model has learnt the labels by heart: it then alarms on the positives.
+        assert not alarm_shares(by_folds, positive[scored], positive, seen, scored)[1]
         for n, n_more in ((60, 9), (100_000, 300)):  # neither few rows nor a small share
             by_folds, by_model = (np.arange(n) < 0.1 * n + more for more in (0, n_more))
-            assert not alarm_shares(by_folds, by_model, np.ones(n, dtype=bool))[1]
+            assert not alarm_shares(by_folds, by_model, np.zeros(n, dtype=bool), np.ones(n, dtype=bool))[1]
 
     def test_a_random_part_of_many_rows_is_named(self, mixed_table, monkeypatch, small_search):
         monkeypatch.setattr("crcen.tables.profile._MOST_SCORED", 100)
@@ -264,7 +271,7 @@ class TestSeveralClasses:
         fit = fit_table(tmp_path / "train.csv", target="state", estimator=SEARCH, out=tmp_path / "model.crcen")
         assert fit.model.classes_.tolist() == ["brøken", "fine", "worn out"]
         counts = frame["state"].value_counts()
-        assert f"3 classes of state: fine {counts['fine']}, worn out {counts['worn out']}, brøken" in fit.details()
+        assert f"3 classes of state: fine ({counts['fine']}), worn out ({counts['worn out']}), brøken" in fit.details()
         assert "1 row without a value of state was left out" in str(fit)
         assert fit.n_rows == fit.n_validated == fit.quality.counts.table.sum() == 239
         chosen = (fit.model.estimator_.oof_proba_ * fit.model.weighting_.weights).argmax(axis=1)
@@ -403,8 +410,10 @@ def test_without_a_positive_value_classes_are_those_of_the_target(one_thread):
         fit(frame, positive=9)
     found = fit(frame.assign(Kind=(frame["Kind"] == 3).astype(int)), positive=1)
     assert found.model.classes_.tolist() == [0, 1]
-    with pytest.raises(InvalidInput, match=r"must hold the labels of training, 0, 1: got [23], [23]"):
+    with pytest.raises(InvalidInput, match=r"labels of training, 0, 1: got [23], [23]; write them as in training, or"):
         crcen.evaluate_table(found.model, frame)
+    truth = frame.assign(Kind=frame["Kind"] == 3)  # 0 and 1 are also written False and True
+    assert crcen.evaluate_table(found.model, truth, n_resamples=0).n_pos == truth["Kind"].sum()
 
 
 @pytest.mark.parametrize(

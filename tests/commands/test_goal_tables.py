@@ -39,6 +39,9 @@ def test_so_many_a_week_is_so_many_in_the_rows_of_a_week(mixed_table, small_sear
     table = mixed_table(600)  # over 300 days: 14 rows a week
     found = fit(table, small_search, weighting=Capacity(3, per="week"), time="when")
     assert found.goal.per == pytest.approx(14, abs=1)
+    assert found.notes[0].startswith(
+        f"at most 3 alarms a week was taken for at most 3 alarms in {found.goal.per} rows,"
+    )
     with pytest.raises(InvalidParameter, match="needs time="):
         fit(table, small_search, weighting=Capacity(3, per="week"))
     with pytest.raises(InvalidParameter, match="3 alarms a day allows an alarm on every row: there are 2 rows"):

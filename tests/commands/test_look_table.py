@@ -64,13 +64,30 @@ def test_areas_are_those_of_scikit_learn_and_leaks_are_named(look):
     assert next(one.plan for one in dropped.columns if one.name == "collected") == "asked for"
 
 
+@pytest.mark.parametrize(
+    ("n_late", "head", "note"),
+    [
+        (0, "late: no (800)", "late has 1 value"),
+        (1, "late: yes (1), no (799); 1 row in 800 is yes", "late has 1 row of yes, and a fit needs 2 of each class"),
+        (4, "late: yes (4), no (796); 1 row in 200 is yes", "rows of yes (4): the interval of a recall is up to ±49 "),
+    ],
+)
+def test_a_table_with_hardly_an_event_is_described(n_late, head, note):
+    look = inspect_table(FRAME.assign(late=np.where(np.arange(N) < n_late, "yes", "no")), target="late")
+    assert str(look).split("\n", 1)[0].endswith(head)
+    assert any(note in one for one in look.notes)
+
+
 def test_it_prints_and_shows_itself_escaped():
     frame = FRAME.rename(columns={"country": "<b>country</b>"})
+    constant = inspect_table(FRAME.assign(note="two\nlines " + 60 * "x")).columns[-1].plan
+    assert constant == f"constant: every value is two lines {29 * 'x'}…"
     look = inspect_table(frame, target="late")
     assert "<b>" not in look._repr_html_()
     assert "\n" not in repr(look)
     lines = str(look).splitlines()
-    assert lines[0].startswith(f"the data frame: {N} rows, 8 columns; late: {Y.sum()} yes")
+    said = f"{N} rows, 8 columns; late: yes ({Y.sum()}), no ({N - Y.sum()}); 1 row in {N / Y.sum():.0f} is yes"
+    assert lines[0] == f"the data frame: {said}"
     assert sum(line.split("  ")[0] in frame.columns for line in lines) == 8
     low, middle, high = (f"{value:.4g}" for value in np.quantile(frame["amount"], [0, 0.5, 1]))
     assert f"used as a number; from {low} to {high}, median {middle}" in str(look)
@@ -298,7 +315,7 @@ def test_what_is_printed_hides_no_class_and_can_be_typed(tmp_path):
     kinds = [f"kind {k:02}" for k in range(15)]
     pd.DataFrame({"x": range(150), "my kind": kinds * 10}).to_csv(place, index=False)
     lines = str(split_table(place, target="my kind")).split("\n")
-    assert lines[1].endswith(" and 3 more)")
+    assert lines[1].endswith(" and 3 more")
     assert sum(kind in lines[1] for kind in kinds) == 12
     assert shlex.split(lines[4])[2:5] == [str(tmp_path / "my rows_train.csv"), "--target", "my kind"]
 

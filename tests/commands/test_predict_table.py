@@ -59,8 +59,8 @@ def test_what_is_odd_is_counted_over_chunks(fitted, new):
     odd["amount"] = odd["amount"].astype(object)
     odd.loc[odd.index % 10 == 0, "amount"] = "oops"
     notes = predict_table(fitted.model, odd, chunk_rows=30).notes
-    assert any("did not occur in training were ignored: country 100 rows" in note for note in notes)
-    assert any("treated as missing: amount 25 rows" in note for note in notes)
+    assert any('did not occur in training were ignored: country 100 rows (such as "XX")' in note for note in notes)
+    assert any('treated as missing: amount 25 rows (such as "oops")' in note for note in notes)
     assert any("ignored: 2 (more, other)" in note for note in notes)
     assert predict_table(fitted.model, new).notes == ()
 
@@ -240,6 +240,7 @@ def test_another_base_rate_multiplies_the_odds(fitted, new):
     trained = fitted.model.weighting_
     ratio = (0.02 / 0.98) / (trained.n_pos / trained.n_neg)
     np.testing.assert_allclose(after / (1 - after), ratio * before / (1 - before))
+    assert "Probabilities at the prevalence as stated: 2 % of rows are yes, " in str(rare)
     same = predict_table(fitted.model, new, prevalence=trained.n_pos / (trained.n_pos + trained.n_neg))
     np.testing.assert_allclose(same.frame["probability"], before)
 
@@ -263,6 +264,7 @@ def test_all_columns_and_the_riskiest_first(fitted, new, tmp_path):
         ({"weighting": Budget(3), "cost_column": "amount"}, "must go without another price"),
         ({"cost_column": "amount"}, "cost_column must name a column of numbers from 0 on"),
         ({"cost_column": "amout"}, "did you mean amount"),
+        ({"cost_column": "bad"}, "cost_column must be another column than the target"),
         ({"review": 3}, "two prices"),
         ({"held_out": "x.csv", "prevalence": 0.1}, "cannot be combined"),
         ({"held_out": "x.csv"}, "held_out must go with a recall"),

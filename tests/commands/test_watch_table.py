@@ -70,6 +70,7 @@ def test_planted_faults_are_found_without_labels(model, tmp_path, fault):
     assert (watch.is_alarm, watch.n_labelled) == (True, 0)
     for part in ("differences from training", "none yet"):
         assert part in str(watch)
+    assert str(watch).startswith("ALARM: differences from training\n")
     assert not monitor_table(model, rows(600, 52, labelled=False), state=state).is_alarm  # it was about those rows
 
 
@@ -83,7 +84,7 @@ def test_labels_that_moved_raise_an_alarm_which_stays(model, tmp_path):
     assert not watch.unlike  # columns are what they were
     assert watch.alarms[0].drift == pytest.approx(1.0, abs=0.5)
     again = monitor_table(model, rows(300, 1, labelled=False), state=state)
-    assert again.is_alarm
+    assert (again.is_alarm, str(again).split("\n")[0]) == (True, "ALARM: drift by labels")
     assert again.alarms[0].batch == watch.alarms[0].batch
 
 
@@ -241,4 +242,4 @@ def test_three_classes_without_labels_and_columns_that_moved(three):
 
 def test_no_decision_is_left_out_in_silence(three):
     costs = CostMatrix(np.ones((3, 16)) - np.eye(3, 16), actions=[f"call {i}" for i in range(13)])
-    assert "0 call 8 and 4 more\n" in str(monitor_table(three, three_rows(100, 40), costs=costs))
+    assert "call 8 (0) and 4 more\n" in str(monitor_table(three, three_rows(100, 40), costs=costs))

@@ -472,7 +472,8 @@ def test_the_evidence_is_that_of_evaluate_on_rows_that_were_not_trained_on(fitte
     assert list(whole)[:5] == ["data", "target", "classes", "rows", "price"]
     assert [member["name"] for member in whole["leaderboard"]] == ["networks", "trees", "committee"]
     values = whole["held_out"]["evidence"]
-    assert 0.4 * fit.n_held_out < values["rows"] < 0.6 * fit.n_held_out
+    assert 0.4 * fit.n_held_out < values["rows"] < 0.6 * fit.n_held_out  # the others combine the members
+    assert f"held-out rows that were used for nothing else: {values['rows']:,} rows, " in text
     counts = values["counts"] if n_classes == 2 else {}
     assert (f"found {counts['found']} of {counts['positives']}" if counts else "Cost per row") in text
     assert values["metrics"]["cost_per_1000"]["low"] < values["metrics"]["cost_per_1000"]["high"]

@@ -344,7 +344,7 @@ def test_size_limit_and_methods(client):
     answer = client.post("/predict?model=fraud", content=b"x", headers={"content-encoding": "gzip"})
     assert (answer.status_code, "without compression" in answer.json()["error"]) == (415, True)
     assert client.get("/predict").status_code == 405
-    assert client.get("/nothing").json()["error"].startswith("there is nothing at")
+    assert client.get("/nothing").json()["error"].startswith("there is nothing at /nothing; /openapi.json lists")
     assert post(client, ROW, "model=fraud", "image/png")[0] == 422
 
 

@@ -78,7 +78,7 @@ def test_the_bound_holds_in_draws():
         ("country", lambda x: x.mask(x.index < 80, "FR"), "unseen", 0.2, "new or were rare in training in 20 %"),
         ("country", lambda x: "DE", "categories", 1.0, r"DE in 100 % of rows here, (8|9|1\d)(\.\d)? % in training"),
         ("is_new", lambda x: True, "categories", 1.0, "is_new is true in 100 % of rows here"),
-        ("age", lambda x: x.astype(object).mask(x.index < 100, "fifty"), "unreadable", 0.25, "read as a number"),
+        ("age", lambda x: x.astype(object).mask(x.index < 100, "fifty"), "unreadable", 0.25, "no number as written"),
     ],
 )
 def test_one_change_is_one_difference(model, column, change, kind, here, sentence):

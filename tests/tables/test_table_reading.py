@@ -108,6 +108,7 @@ def test_compressed_files_and_chunks(tmp_path, kind, around):
         ("a.csv", b" \n\n", DataUnavailable, "is empty"),
         ("a.parquet", b"", DataUnavailable, "is empty"),
         ("a.csv", b"a,b,a\n1,2,3\n", InvalidInput, "duplicate column name"),
+        ("a.csv", b"1,x,1\n2,y,3\n", InvalidInput, "if the first line holds values, put a line of column names above"),
         ("a.csv", b"1,2.5,3\n4,5,6\n", InvalidInput, "must hold column names: got the numbers 1, 2.5, 3"),
         ("a.csv", b"a,b\n1,2,3\n4,5,6\n", InvalidInput, "2 column names over rows of 3 values"),
         ("a.csv", b'a,b\n1,"2\n3,4\n', InvalidInput, "a closing quote is missing"),
@@ -434,6 +435,15 @@ def test_a_date_column_is_never_text(tmp_path, crcen_command, forms, kind, said)
     (column,) = [one for one in json.loads(out)["columns"] if one["name"] == "when"]
     assert (column["kind"], said in column["note"] + column["plan"]) == (kind, True)
     assert said or not column["note"]
+
+
+@pytest.mark.parametrize("form", ["%d.%m.%Y", "%m/%d/%Y", "%Y-%m-%d", "%d %b %Y"])
+def test_iso_dates_of_new_rows_are_read_whatever_the_format_of_training(form):
+    column = learn_column(ColumnCells(pd.Series(DAYS.strftime(form), name="when")))
+    days = (DAYS - pd.Timestamp("1970-01-01")).days
+    for new in ("%Y-%m-%d", "%Y-%m-%d 00:00:00", "%Y-%m-%dT00:00:00Z", form):
+        np.testing.assert_array_equal(column.read(ColumnCells(pd.Series(DAYS.strftime(new)))), days)
+    assert np.isnan(column.read(ColumnCells(pd.Series(["2024", "2024-05", "2024-13-01", "05|17|2024"])))).all()
 
 
 @pytest.mark.parametrize(("mark", "is_unclear"), [("/", True), ("-", True), (".", False)])

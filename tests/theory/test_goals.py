@@ -36,6 +36,9 @@ def test_equal_probabilities_at_the_border_are_taken_by_order_and_said():
     assert met.ties == (3, 1)
     assert "1 of 3 rows with equal probability" in str(met)
     assert "equal probability" not in str(crcen.Capacity(2).meet(p))
+    near = crcen.Capacity(1).meet(np.array([1.0 - 1e-9, 1.0 - 2e-6, 0.5]))
+    assert "1 alarm on 3 rows\n" in str(near)
+    assert "(probability above 1 − 4.5e-08)" in str(near)  # √(1e-9 · 2e-6), and not above 1
 
 
 def test_a_capacity_above_the_rows_takes_all_of_them_and_one_of_so_many_rows_is_a_share():
@@ -85,7 +88,7 @@ def test_recall_and_precision_are_met_as_the_probabilities_expect(goal):
         (lambda: crcen.RecallAtLeast(0.9, confidence=1.0), "below 1"),
         (lambda: crcen.RecallAtLeast(1.0, confidence=0.9), "cannot be guaranteed"),
         (lambda: crcen.PrecisionAtLeast(1.0), "below 1"),
-        (lambda: crcen.Review(30, 2), "low of Review must be below high"),
+        (lambda: crcen.Review(30, 2), "low of Review must be below high: got 30 and 2; swap them"),
         *((lambda n=n: crcen.Capacity(5, per="day").over_days(np.arange(12) // n), f"{n} rows a day") for n in (1, 4)),
         (lambda: by_day(None), "needs times"),
         (lambda: by_day(["2024-01-01"]), "one known value for each of 2 rows"),

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.special import expit
-from scipy.stats import binom, kstest, norm
+from scipy.stats import binom, chi2, kstest, norm
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory import key_equation as law
@@ -367,6 +367,13 @@ def test_judged_equations_have_the_statistics_of_the_key_equation_and_show_a_dri
     assert "c" in (first.first, first.second)
     assert [abs(first.drift), judged.classes[2].drift] == pytest.approx([0.6, 0.6], abs=0.1)
     assert "c against" in "\n".join(judged.lines())
+
+
+@pytest.mark.parametrize("is_stratified", [False, True])
+def test_a_p_value_that_is_not_that_of_the_statistic_names_its_method(is_stratified):
+    test = judge_equations(*drawn(500, 0), THREE, LABELS, noise=1.0, is_stratified=is_stratified).equations
+    assert (test.p_value == pytest.approx(chi2.sf(test.statistic, 2))) == (not is_stratified)
+    assert str(test).endswith("(the smallest of the classes, by Holm)") == is_stratified
 
 
 def test_judged_weights_are_copies_and_their_unit_does_not_matter():

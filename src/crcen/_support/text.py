@@ -35,7 +35,12 @@ def listed(items: Iterable[object], most: int = 8, longest: int | None = None) -
     """The first ``most`` items, comma-separated, and the number of the others; items over ``longest`` end in "…"."""
     texts = [str(item) for item in items]
     shown = [text if longest is None or len(text) <= longest else f"{text[:longest]}…" for text in texts[:most]]
-    return ", ".join(shown) + (f" and {len(texts) - most} more" if len(texts) > most else "")
+    return ", ".join(shown) + (f" and {len(texts) - most:,} more" if len(texts) > most else "")
+
+
+def listed_counts(counts: Iterable[tuple[object, float]], most: int = 8) -> str:
+    """Labels, each with its number of rows in brackets."""
+    return listed((f"{label} ({number:,.6g})" for label, number in counts), most)
 
 
 def plural(number: float, noun: str) -> str:

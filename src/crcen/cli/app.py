@@ -23,6 +23,7 @@ from types import FrameType
 from typing import Annotated, Any, Protocol, TypeAlias
 
 import typer
+from typer.core import TyperCommand
 
 from crcen._support.files import is_standard_output
 from crcen._support.text import printable
@@ -56,6 +57,22 @@ def print_json(value: object, *, err: bool = False) -> None:
     text = json.dumps(value, indent=1, ensure_ascii=False)
     escaped = (json.dumps(c)[1:-1] if not c.isprintable() and c != "\n" else c for c in text)
     typer.echo(text if text.replace("\n", "").isprintable() else "".join(escaped), err=err)
+
+
+class _Command(TyperCommand):
+    """A command whose error for an unknown option names the commands that have it."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Values of the options, as typer parses them."""
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            unknown, every = getattr(error, "option_name", None), ctx.parent.command.commands.items()
+            having = [name for name, one in every if any(unknown in each.opts for each in one.params)]
+            if having:
+                message = f"{self.name} has no {unknown}: it is an option of {', '.join(having)}."
+                error.__dict__.update(message=message, possibilities=None)
+            raise
 
 
 def _version(wanted: bool) -> None:
@@ -355,7 +372,7 @@ def add_command(
     run.__annotations__ = {one.name: one.annotation for one in signature}
     each = [f"crcen {one}" for one in examples.split(" | ")]
     epilog = f"Example{'s' * (len(each) > 1)}:  {'   |   '.join(each)}"
-    app.command(examples.split()[0], rich_help_panel=panel, epilog=epilog)(run)
+    app.command(examples.split()[0], cls=_Command, rich_help_panel=panel, epilog=epilog)(run)
 
 
 def library(name: str) -> Callable[..., Result]:

@@ -319,7 +319,7 @@ def _check_alike(first: FittedModel, second: FittedModel, *, is_stated: bool) ->
     found = "other costs each"
     if first.weighting_.positive is not None:
         found = " and ".join(f"{one.weighting_.cost_ratio:.4g}" for one in (first, second)) + " false alarms for a miss"
-    two = f"the models were fitted at different prices ({found}): state one price for both."
+    two = f"the models were fitted at different prices ({found}): state one for both, such as --budget."
     require_input(is_same, two, "weighting", "costs")
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from crcen import ExpenseCurve, ReadOptions
 from crcen._support.progress import counted, logged
-from crcen._support.text import Values, attributes, json_value
+from crcen._support.text import Values, attributes, json_value, plural
 from crcen.commands import inputs, rules
 from crcen.commands.inputs import GROUP_CHECK, Data, FittedModel, Label, require
 from crcen.commands.results import note_lines
@@ -26,7 +26,7 @@ from crcen.theory.key_equation import EquationTest
 from crcen.theory.limits import FEWEST_OF_A_CLASS, judge_class_shares
 from crcen.theory.metrics import ConfusionCounts, Quality, log_losses, measure_quality
 from crcen.theory.price import Price
-from crcen.theory.rows import Array, Index, ShownInOneLine
+from crcen.theory.rows import Array, Index, ShownInOneLine, share_text
 from crcen.theory.thresholds import ReviewedRows
 
 
@@ -109,13 +109,13 @@ class TableEvaluation(ShownInOneLine):
             positive, by_weight = self.labels[self.price.positive], ", by weight" if self.is_weighted else ""
             lines = [
                 f"{head}{self.n_pos:,} with {self.target} = {positive}",
-                f"Price {self.price.cost_ratio:.6g} false alarms per catch: an alarm above probability "
-                f"{self.price.threshold:.6g}",
+                f"Price {plural(self.price.cost_ratio, 'false alarm')} per catch: an alarm above probability "
+                f"{share_text(self.price.threshold)}",
                 f"At that price{by_weight}: {measures.count_sentence(self.counts)}",
                 *(str(one) for one in (self.chosen, self.review, self.row_costs) if one is not None),
             ]
-            lines = rules.step_lines(self.expense, self.noise, self.effect)
-            steps = ["Cost per extra catch: observed and expected", *lines]
+            found = rules.step_lines(self.expense, self.noise, self.effect)
+            steps = ["Cost per extra catch: observed and expected", *found]
         warnings = [one for one in self.findings if one.status == "warning"]
         groups: list[str] = []
         for one in self.groups:
@@ -265,7 +265,8 @@ def evaluate_table(
         others = f"the accuracy of the other rows is {np.trace(decided) / decided.sum():.3g}"
         not_found = f"which is no class: accuracy and recall count them as not found; {others}"
         notes.append(f"{n_elsewhere:,.6g} rows were decided for {names}, {not_found}")
-    n_alarms = int((every == column).sum()) if column is not None and chosen is None and rows.shares is None else None
+    compares_alarms = column is not None and chosen is None and rows.shares is None
+    n_alarms = int(((every if audited else every[known]) == column).sum()) if compares_alarms else None
     return TableEvaluation(
         data=source.name,
         target=target,

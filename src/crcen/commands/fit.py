@@ -19,7 +19,7 @@ import crcen
 from crcen import CommitteeClassifier, CRCENClassifierCV, InvalidInput, ReadOptions, TableClassifier, TimeSplit
 from crcen._support.lazy import model_selection
 from crcen._support.progress import busy, logged
-from crcen._support.text import attributes, json_value, listed, plural
+from crcen._support.text import attributes, json_value, listed, listed_counts, plural
 from crcen.commands import inputs, rules
 from crcen.commands.export import check_exportable
 from crcen.commands.inputs import Data, FittedModel, Label, Rows, check, require, require_input
@@ -113,23 +113,26 @@ class PositiveClass(NamedTuple):
 
 
 def alarm_shares(
-    by_folds: Bools, by_model: Bools, was_held_out: Bools, scored: Index | None = None
+    by_folds: Bools, by_model: Bools, is_positive: Bools, was_held_out: Bools, scored: Index | None = None
 ) -> tuple[dict[str, float | bool], list[str]]:
     """Shares of alarms of the folds' models (held-out rows) and of the saved model (the same, all rows), and notes.
 
-    The first two ``differ`` if that is beyond noise. ``scored`` are the rows of the saved model's alarms, if not all.
+    The first two ``differ`` if that is beyond noise and not explained by labels that the saved model has learnt, which
+    move its share towards that of the positives. ``scored`` are the rows of the saved model's alarms, if not all.
     """
     rows, alarms = np.arange(len(was_held_out)) if scored is None else scored, was_held_out.copy()
     alarms[was_held_out] = by_folds
     held_out = was_held_out[rows]
     compared, same = alarms[rows][held_out], by_model[held_out]
     z = (int(same.sum()) - int(compared.sum())) / math.sqrt(max(1, int((compared != same).sum())))
-    folds, rate, saved, training = (float(one.mean()) for one in (by_folds, compared, same, by_model))
-    differ = abs(z) > _Z and max(rate, saved) > _FACTOR * min(rate, saved)
+    shares = (by_folds, compared, same, by_model, is_positive[rows][held_out])
+    folds, rate, saved, training, learnt = (float(one.mean()) for one in shares)
+    is_apart = abs(z) > _Z and max(rate, saved) > _FACTOR * min(rate, saved)
+    differ = is_apart and not min(rate, learnt) <= saved <= max(rate, learnt)
     note = (
-        f"the saved model raises {1000.0 * saved:,.4g} alarms per 1,000 held-out rows, and the models of the folds "
-        f"{1000.0 * folds:,.4g}: the metrics above are those of the folds; evaluate the saved model on new labelled "
-        "rows before relying on it"
+        f"on its training rows the saved model raises {1000.0 * saved:,.4g} alarms per 1,000, and the models of the "
+        f"folds, to which these rows are new, {1000.0 * folds:,.4g}: the metrics above are those of the folds; "
+        "evaluate the saved model on new labelled rows before relying on it"
     )
     return {"folds": folds, "saved_model": saved, "training": training, "differ": differ}, [note] if differ else []
 
@@ -160,7 +163,7 @@ class FittedTable(Result):
 
     def _class_counts(self) -> str:
         counts, labels = self.model.weighting_.counts, self.model.classes_.tolist()
-        shown = listed((f"{labels[k]} {counts[k]:,.6g}" for k in np.argsort(-counts, kind="stable")), most=12)
+        shown = listed_counts(((labels[k], counts[k]) for k in np.argsort(-counts, kind="stable")), most=12)
         return f"{len(labels)} classes of {self.target}: {shown}"
 
     def _column_lines(self) -> list[str]:
@@ -246,9 +249,12 @@ class TableFit(FittedTable):
             unit = f" if one miss = {plural(self.model.weighting_.cost_ratio, 'false alarm')}"
         else:
             lines, unit = [f"{where}:", *self._class_lines()], ""
+        habit = f"{quality.habit} for every row"
+        if self.positive is not None:
+            habit = "an alarm on every row" if quality.habit == self.model.pos_label_ else "no alarm at all"
         lines.append(
             f"Cost per 1,000 rows {cost.value:.4g} ({cost.low:.4g} to {cost.high:.4g}){unit}; "
-            f"{1000.0 * quality.habit_cost:.4g} with {quality.habit} for every row"
+            f"{1000.0 * quality.habit_cost:.4g} with {habit}"
         )
         places = {"saved to": self.path, "ONNX graph": self.onnx, "report on held-out rows": self.report}
         written = "".join(f", {name} {place}" for name, place in places.items() if place is not None)
@@ -288,11 +294,10 @@ class TableFit(FittedTable):
             shifted = "log-odds not shifted to solve it: the price is where the goal is met"
         elif estimator.oof_shift_ == 0.0 and balance in ("auto", "oof"):
             shifted = "log-odds not shifted to solve it: later rows differ in both directions"
-        folds, saved, training, _ = (f"{1000.0 * share:,.4g}" for share in positive.alarm_shares.values())
+        folds, saved, *_ = (f"{1000.0 * share:,.4g}" for share in positive.alarm_shares.values())
         n_rows = len(estimator.oof_decision_function_)
         part = "a random part of " if len(rows_to_score(n_rows)) < n_rows else ""
-        alarms = f"{folds} by the folds' models, {saved} by the saved model on {part}the same rows, "
-        alarms += f"{training} on {part}all its rows"
+        alarms = f"{folds} by the folds' models, {saved} by the saved model on {part}the same rows, its training rows"
         last = {
             "alarms_per_1000": alarms,
             "false_alarms_per_catch": f"{caught}; {self.model.weighting_.cost_ratio:.6g} for the last catch",
@@ -428,11 +433,12 @@ def fit_table(
         selection = Selection(len(weights), missing, audit_probability, largest, effective_rows(weights))
     y = rows.y.to_numpy()
     weighting = rules.stated_weighting(weighting, costs, np.unique(y).tolist(), target)
-    goal = goal_of(weighting)
+    goal, by_rows = goal_of(weighting), []
     if goal is not None and goal.period is not None:  # of days or weeks as one of these rows
         require(time, f"{goal} needs time=, the column of dates from which rows per day are counted.", "time")
         days = inputs.dates_of(rows.frame[time]).astype("datetime64[D]")
         weighting = goal.over_days(days.astype(np.int64))
+        by_rows = [f"{goal} was taken for {weighting}, as many as have a label in a {goal.period} on average"]
     related = None if clusters is None else inputs.cluster_numbers(rows.frame[clusters])
     together = related if time is None else inputs.times_of(rows.frame[time], time)
     search = unfitted_learner(learner, estimator, time_limit, len(y), effort)
@@ -474,6 +480,7 @@ def fit_table(
     some = range(len(sizes)) if watched is None else [watched]
     rare = [f"{model.classes_[k]} ({sizes[k]})" for k in some if sizes[k] < _FEW]
     notes = [
+        *by_rows,
         *signs.notes,
         *copies,
         *([] if selection is None else selection.notes),
@@ -634,7 +641,8 @@ def _held_out(
         return rows.p, seen, expense, None
     chances, some = rows.p[:, price.positive], rows_to_score(len(y))
     alarms = price.decide(chances)
-    shares, notes = alarm_shares(alarms, np.asarray(estimator.predict(encoded[some]) == model.pos_label_), seen, some)
+    saved, is_positive = (np.asarray(one == model.pos_label_) for one in (estimator.predict(encoded[some]), y))
+    shares, notes = alarm_shares(alarms, saved, is_positive, seen, some)
     p, w = chances[alarms], rows.weights[alarms]  # of an average catch: false alarms that are expected
     average = float((1.0 - p) @ w) / float(p @ w) if (p @ w) > 0.0 else math.nan
     scored = RowMetrics(rows.y, rows.p, price, rows.weights, clusters=related)

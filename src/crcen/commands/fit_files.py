@@ -356,7 +356,7 @@ def _evidence(
     found = evaluate_table(model, frame, target=target, clusters=clusters, n_resamples=0)
     own = {name: getattr(model, name) for name in ("classes_", "weighting_")}
     model.held_out_sums_ = held_out_sums(SimpleNamespace(**own, oof_proba_=found.expense.rows.p), y, None)
-    return replace(found, data="held-out rows")
+    return replace(found, data="held-out rows that were used for nothing else")
 
 
 def _grown_trees(plan: TreePlan, source: ArrowSource, held_out: Any, storage: Storage, verbose: int) -> GrownTrees:

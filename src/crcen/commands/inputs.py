@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import permutations
 from numbers import Real
 from os.path import realpath
 from pathlib import Path
@@ -107,6 +108,7 @@ def check_column(
 ) -> str:
     """A column's name, if it is there; else an error that guesses what was meant."""
     close = closest(name, columns)
+    close = repr(close) if close == str(name) else close  # a number, whose column is named by text
     meant = f"did you mean {close}?" if close else f"it has {_listed(columns)}."
     named = [what] if what.isidentifier() else []
     require(name in columns, f"{what} must be a column of {where}: got {name!r}; {meant}", *named, error=error)
@@ -191,15 +193,16 @@ def class_labels(
     for text in (str(cell).strip() for cell in labels):
         if text.isdecimal() and spelt.setdefault(label_key(text), text) != text:
             notes = [f"{target} has {spelt[label_key(text)]} and {text}, treated as one value: they are one number"]
-    classes, by_key = sorted(set(labels.values())), dict[str, Label]()
+    classes, by_key = sorted(set(labels.values())), dict[str, list[Label]]()
     for label in classes:
-        other = by_key.setdefault(label_key(label), label)
-        both = f"the target {target} has {_listed([other])} and {_listed([label])}"
-        require_input(other == label, f"{both}, which differ only in capital letters: write them alike.")
+        by_key.setdefault(label_key(label), []).append(label)
+    alike = _listed(next((same for same in by_key.values() if len(same) > 1), []))
+    differ = "which differ only in capital letters: write them alike"
+    require_input(not alike, f"the target {target} has {alike}, {differ}.")
     require_input(classes, f"{where} has no row with a value of {target}.")
     is_there = positive is None or label_key(positive) in by_key
     require(is_there, f"positive must be a value of {target}, {_listed(classes)}: got {positive!r}.", "positive")
-    positive = None if positive is None else by_key[label_key(positive)]
+    positive = None if positive is None else by_key[label_key(positive)][0]
     if positive is not None and len(classes) > 2:
         others, rest, positive = [one for one in classes if one != positive], rest_of(positive), str(positive)
         labels = {cell: positive if str(label) == positive else rest for cell, label in labels.items()}
@@ -242,11 +245,14 @@ def _distinct(cells: pd.Series, target: str) -> Iterable[object]:
 def labels_as(cells: pd.Series, classes: LabelArray, target: str) -> Index:
     """Which class each cell is; unknown labels are rejected, unless one class is all that the other is not."""
     place = {label_key(label): i for i, label in enumerate(classes)}
+    for (no, yes), (false, true) in permutations((("0", "1"), ("false", "true"))):
+        place |= {false: place[no], true: place[yes]} if place.keys() == {no, yes} else {}
     rest = next((i for i, label in enumerate(classes) if label in [rest_of(one) for one in classes]), -1)
     found = {cell: place.get(label_key(cell), rest) for cell in _distinct(cells, target)}
     unknown = [str(cell) for cell, at in found.items() if at < 0]
     known = f"the target {target} must hold the labels of training, {_listed(classes.tolist())}"
-    require_input(not unknown, f"{known}: got {_listed(unknown)}.")
+    instead = "write them as in training, or leave such cells empty: rows without a label are left out"
+    require_input(not unknown, f"{known}: got {_listed(unknown)}; {instead}.")
     return np.array([found[cell] for cell in cells], dtype=np.int64)
 
 
@@ -307,7 +313,7 @@ def amounts_of(cells: pd.Series, what: str) -> Array:
 
 def _first(cells: pd.Series, wrong: Bools) -> str:
     cell = cells.iloc[int(np.argmax(wrong))]
-    return "a missing cell" if pd.isna(cell) else repr(cell)
+    return "a missing cell" if pd.isna(cell) else repr(cell.item() if isinstance(cell, np.generic) else cell)
 
 
 def weights_of(cells: pd.Series) -> Array:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from crcen import InvalidInput, TableClassifier
 from crcen._support.progress import busy, logged
-from crcen._support.text import Values, attributes, json_value, listed, plural
+from crcen._support.text import Values, attributes, json_value, listed, listed_counts, plural
 from crcen.commands import inputs
 from crcen.commands.inputs import MOST_CLASSES, Data, Label, Source, require, require_input
 from crcen.tables.cells import ColumnCells, TableCells, placeholder_words, sentinels
@@ -124,10 +124,11 @@ class TableLook(ShownInOneLine):
     def _labels(self) -> str:
         if not self.counts:
             return ""
+        if len(self.counts) > MOST_CLASSES:
+            return f"; {self.target}: {len(self.counts):,} values"
         (rare, few), *_ = self.counts.items()
-        ratio = (self.n_rows - few) / few
-        shown = listed((f"{n:,} {label}" for label, n in self.counts.items()), most=6)
-        return f"; {self.target}: {shown} (1 in {1 + ratio:,.0f} is {rare})"
+        ratio = f"; 1 row in {self.n_rows / few:,.0f} is {rare}" if len(self.counts) > 1 else ""
+        return f"; {self.target}: {listed_counts(self.counts.items(), most=6)}{ratio}"
 
 
 @logged
@@ -274,10 +275,12 @@ def _rows(
         return _Rows(frame, {}, notes)
     inputs.check_column(target, source.columns, "the target", source.name)
     values = frame[target].dropna().astype(str).value_counts()
-    if positive is None and not 2 <= len(values) <= MOST_CLASSES:
+    is_alone = len(values) == 2 and values.min() == 1
+    if positive is None and (is_alone or not 2 <= len(values) <= MOST_CLASSES):
         require_input(len(values), f"{source.name} has no row with a value of {target}.")
         instead = "rows of another class are needed" if len(values) < 2 else "name the one to find with --positive"
-        notes.append(f"{target} has {plural(len(values), 'value')}, and classes are 2 to {MOST_CLASSES}: {instead}")
+        unfit = f"{target} has {plural(len(values), 'value')}, and classes are 2 to {MOST_CLASSES}: {instead}"
+        notes.append(f"{target} has 1 row of {values.idxmin()}, and a fit needs 2 of each class" if is_alone else unfit)
         known = frame[frame[target].notna()].drop(columns=target)
         return _Rows(known, dict(values.sort_values(kind="stable").items()), notes)
     if audited is not None:
@@ -290,12 +293,11 @@ def _rows(
     if len(names) == 2:
         wanted = [wanted[0] if rows.positive is None else rows.positive]
         rows.notes.extend(inputs.why_positive(wanted[0], counts[wanted[0]] / len(rows.y)) if positive is None else [])
-    few = [f"{label} ({counts[label]})" for label in wanted if counts[label] < FEWEST_POSITIVES]
+    few = {label: counts[label] for label in wanted if counts[label] < FEWEST_POSITIVES}
     if few:
-        rows.notes.append(
-            f"fewer than {FEWEST_POSITIVES} rows of {listed(few)}: the interval of recall is then about ±14 percentage "
-            "points or wider"
-        )
+        width = 98.0 / math.sqrt(min(few.values()))  # of a recall of 1/2, at 95 %
+        wide = f"the interval of a recall is up to ±{width:.0f} percentage points"
+        rows.notes.append(f"fewer than {FEWEST_POSITIVES} rows of {listed_counts(few.items())}: {wide}")
     if audited is None:
         return _Rows(rows.frame, counts, rows.notes, place[numbers])
     weights = 1.0 / rows.frame[audited].to_numpy(dtype=np.float64)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from crcen import InvalidInput, KeyEquationMonitor, ReadOptions
 from crcen._support.files import write_atomic
 from crcen._support.progress import logged
-from crcen._support.text import Values, attributes, json_value, listed
+from crcen._support.text import Values, attributes, json_value, listed_counts
 from crcen.commands import inputs
 from crcen.commands.certify import Declaration, declaration_of_model
 from crcen.commands.inputs import Data, FittedModel, Label, check, is_share, require, require_input
@@ -149,7 +149,13 @@ class TableWatch(ShownInOneLine):
     @property
     def is_alarm(self) -> bool:
         """Whether rows are unlike those of training, labels raised an alarm, or a declared criterion is broken."""
-        return bool(self.unlike or self.alarms or any(one["alarms"] for one in self.declared))
+        return bool(self._causes)
+
+    @property
+    def _causes(self) -> list[str]:
+        broken = any(one["alarms"] for one in self.declared)
+        causes = {"differences from training": self.unlike, "drift by labels": self.alarms, "broken criterion": broken}
+        return [cause for cause, found in causes.items() if found]
 
     def to_dict(self) -> Values:
         """Plain values, ready for JSON."""
@@ -162,7 +168,7 @@ class TableWatch(ShownInOneLine):
         }
 
     def __str__(self) -> str:
-        lines = ["ALARM" if self.is_alarm else "Quiet"]
+        lines = [f"ALARM: {', '.join(self._causes)}" if self.is_alarm else "Quiet"]
         for title, texts in self.parts().items():
             lines += [f"{title if i == 0 else '':<10} {text}" for i, text in enumerate(texts)]
         places = {"State": self.path, "Page": self.page}
@@ -176,7 +182,7 @@ class TableWatch(ShownInOneLine):
             columns = ["differences from training beyond chance:", *(f"  {one.sentence}" for one in self.unlike)]
         decided = f"{self.n_alarms:,} alarms ({100 * self.n_alarms / self.n_rows:.3g} %)"
         if self.rule.price.positive is None:
-            decided = listed((f"{n:,} {label}" for label, n in self.decided.items()), most=12)
+            decided = listed_counts(self.decided.items(), most=12)
         held = [f"{self.n_held:,} labelled rows wait until their cohort is complete"] if self.n_held else []
         unit = "" if self.rule.price.positive is None else " false alarms"
         declared: list[str] = []

@@ -27,7 +27,7 @@ from crcen.tables.writing import TableWriter, written_to
 from crcen.theory.checks import check_whole_number
 from crcen.theory.goals import goal_of
 from crcen.theory.price import Price
-from crcen.theory.rows import Array, DataFrame, Estimator, Index
+from crcen.theory.rows import Array, DataFrame, Estimator, Index, share_text
 from crcen.theory.thresholds import MetGoal, ReviewedRows
 
 _LONGEST = 60  # characters of a label in the name of its column
@@ -129,7 +129,8 @@ class TablePredictions(Result):
         return "\n".join([*lines, *([] if self.path is None else [f"Written to {self.path}"])])
 
     def _decisions(self) -> list[str]:
-        decided, lines, expected = f"{self.n_alarms:,} of them {self.positive}", list[str](), ""
+        decided, lines = f"{plural(self.n_alarms, 'alarm')} (decision = {self.positive})", list[str]()
+        expected = ""
         if self.positive is None:
             decided, table = f"decided between {len(self.expected)} classes", [("", "decided", "expected")]
             for label, count in self.decided.items():
@@ -145,12 +146,12 @@ class TablePredictions(Result):
             decided += " by what each row costs"
         else:
             decided += f" at a price of {plural(self.price.cost_ratio, 'false alarm')} per catch"
-            decided += f" (probability above {self.price.threshold:.6g})"
+            decided += f" (probability above {share_text(self.price.threshold)})"
         if self.chosen is not None:
             lines.append(f"Chosen on labelled rows: {self.chosen}")
-        if self.positive is not None and self.goal is None:
+        if self.positive is not None and self.goal is None and self.n_alarms:
             false_alarms = f"{self.n_alarms - self.expected_catches:,.1f} false alarms"
-            expected = f"expected among these: {self.expected_catches:,.1f} catches and {false_alarms}"
+            expected = f"expected among the alarms: {self.expected_catches:,.1f} catches and {false_alarms}"
         return [f"{plural(self.n_rows, 'row')}, {decided}", *lines, *filter(None, [expected])]
 
 
@@ -240,7 +241,8 @@ def predict_table(
         chosen, chosen_notes = _chosen_on(model, held_out, read, weighting, clusters, verbose)
         weighting = chosen.weighting
     how: Values = {"review": review, "cost_column": cost_column, "alarm_cost": alarm_cost, "time": time}
-    judging = Judging.of(model, data, read, weighting, costs, roles={"clusters": clusters}, **how)
+    roles = {"clusters": clusters, "cost_column": cost_column}
+    judging = Judging.of(model, data, read, weighting, costs, roles=roles, **how)
     source, rule = judging.source, rules.with_default(judging.rule, default_action)
     shares, why = ClassShares.of(prevalence, model), RowReasons(model, reasons)
     names, target = answer_columns(rule), str(getattr(model, "target_name_", ""))

@@ -51,7 +51,11 @@ class TableReport:
         return f"<pre>{escape(str(self))}</pre>{page_in_frame(self.path)}"
 
     def __str__(self) -> str:
-        lines = note_lines(self.notes)
+        warned = ", ".join(self.codes("warning"))
+        summary = [f"{self.n_rows:,} rows: warnings {warned}" if warned else f"{self.n_rows:,} rows: no warnings"]
+        for status, title in (("passed", "tested without a warning"), ("unknown", "not tested")):
+            summary += [f"{title}: {', '.join(self.codes(status))}"] if self.codes(status) else []
+        lines = ["; ".join(summary), *note_lines(self.notes)]
         for finding in self.findings:
             if finding.status == "warning":
                 lines.append(f"{finding.code}  warning  {finding.title}: {finding.measured}.")
@@ -60,11 +64,7 @@ class TableReport:
                 lines.append(f"{finding.code}  {finding.status:<8} {finding.sentence}")
         lines += [str(part) for part in (self.review, self.audited) if part is not None]
         lines += [] if self.shares is None else [self.shares.line(None)]
-        warned = ", ".join(self.codes("warning"))
-        summary = [f"{self.n_rows:,} rows: warnings {warned}" if warned else f"{self.n_rows:,} rows: no warnings"]
-        for status, title in (("passed", "tested without a warning"), ("unknown", "not tested")):
-            summary += [f"{title}: {', '.join(self.codes(status))}"] if self.codes(status) else []
-        return "\n".join([*lines, "; ".join(summary), f"Written to {self.path}"])
+        return "\n".join([*lines, f"Written to {self.path}"])
 
 
 @logged

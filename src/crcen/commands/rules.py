@@ -454,7 +454,8 @@ class ClassShares:
             one = self.shares[k]
             limits = "" if math.isnan(one.low) else f" ({100 * one.low:.3g} to {100 * one.high:.3g} %)"
             share = 100 * one.value if one.value > 1e-6 else 0.0
-            parts.append(f"{self.labels[k]} {share:.3g} %{limits}, {100 * self.trained[k]:.3g} % in training")
+            here = f"{share:.3g} % of rows are {self.labels[k]}{limits}"
+            parts.append(f"{here}, {100 * self.trained[k]:.3g} % in training")
         how = "estimated from the rows without labels" if self.is_estimated else "as stated"
         return f"Probabilities at the prevalence {how}: {'; '.join(parts)}"
 

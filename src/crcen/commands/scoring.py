@@ -33,7 +33,7 @@ Chunks: TypeAlias = Iterator[tuple[pd.DataFrame, Array]]  # rows, and the probab
 CHUNK_ROWS, _CHUNK_BYTES = 50_000, 2**24  # at a time, and as many as take this memory once encoded
 _KINDS = {
     "unseen": "categories that did not occur in training were ignored",
-    "unreadable": "cells of another type than in training were treated as missing",
+    "unreadable": "cells written otherwise than in training were treated as missing",
     "missing": "missing cells in columns that had none in training were filled",
     "clipped": "values far outside the training range were clipped",
 }
@@ -63,15 +63,22 @@ def unlike_lines(unlike: Sequence[Difference]) -> list[str]:
 class RowWatch:
     """Compares rows with the training profile and fingerprint of a model, and counts cells it was not prepared for.
 
-    ``recognises`` looks for training rows, ``keeps_hashes`` keeps a hash of each row, and of each cluster at most one
-    row is compared with the profile. A model without a profile, such as a network on plain numbers, cannot compare.
+    ``recognises`` looks for training rows, ``keeps_hashes`` keeps a hash of each row, of each cluster at most one
+    row is compared with the profile, and with a ``target`` only rows that have a value there are compared and counted.
+    A model without a profile, such as a network on plain numbers, cannot compare.
     """
 
     def __init__(
-        self, model: FittedModel, *, recognises: bool = False, keeps_hashes: bool = False, clusters: str | None = None
+        self,
+        model: FittedModel,
+        *,
+        recognises: bool = False,
+        keeps_hashes: bool = False,
+        clusters: str | None = None,
+        target: str | None = None,
     ) -> None:
         self._model: Estimator = model  # rows are added only for a `TableClassifier`
-        self.clusters, self._seen = clusters, set[object]()
+        self.clusters, self._target, self._seen = clusters, target, set[object]()
         # Columns whose rare and new values share an input: a new value there is no oddity by itself.
         profile, columns = getattr(model, "profile_", None), getattr(model, "columns_", ())
         self._pooled = {one.name for one in columns if getattr(one, "has_other", False)}
@@ -79,26 +86,44 @@ class RowWatch:
         self._fingerprint = getattr(model, "fingerprint_", None) if recognises else None
         self._compared: list[tuple[Bools, NDArray[np.generic]]] = []
         self._cells: dict[str, dict[str, int]] = {kind: {} for kind in _KINDS}
+        self._columns = {one.name: one for one in columns}
+        self._examples: dict[tuple[str, str], str] = {}  # of a kind and a column
         self._extra: tuple[str, ...] = ()
         self._hashes: list[NDArray[np.uint64]] | None = [] if keeps_hashes else None
 
     def add(self, frame: pd.DataFrame, encoded: EncodedTable, ignored: set[str]) -> None:
         """Count a chunk: the rows, and what the model's encoder made of them."""
+        if self._fingerprint is not None:
+            self._compared.append(self._fingerprint.compare(self._model.row_hashes(frame, encoded)))
+        if self._hashes is not None:
+            self._hashes.append(row_hashes(self._model.columns_, TableCells(frame), encoded.X, 0))
+        if self._target is not None and frame[self._target].hasnans:
+            frame = frame[frame[self._target].notna()]
+            if not len(frame):
+                return
+            encoded = self._model.encode(frame)
         if self._rows is not None and self.clusters is None:
             self._rows.add(encoded)
         elif self._rows is not None:
             one_each = frame[self._one_each(frame[self.clusters])]
             if len(one_each):
                 self._rows.add(self._model.encode(one_each))
-        if self._fingerprint is not None:
-            self._compared.append(self._fingerprint.compare(self._model.row_hashes(frame, encoded)))
-        if self._hashes is not None:
-            self._hashes.append(row_hashes(self._model.columns_, TableCells(frame), encoded.X, 0))
         for kind, counts in self._cells.items():
             for name, number in getattr(encoded, kind).items():
                 if kind != "unseen" or name not in self._pooled:
                     counts[name] = counts.get(name, 0) + number
+                    if (kind, name) not in self._examples:
+                        self._examples[kind, name] = self._example(kind, ColumnCells(frame[name]))
         self._extra = tuple(name for name in encoded.extra if name not in ignored)
+
+    def _example(self, kind: str, cells: ColumnCells) -> str:
+        """The first cell that is new to training or not read, in brackets; nothing for other kinds."""
+        column: Any = self._columns[cells.name]
+        if kind not in ("unseen", "unreadable"):
+            return ""
+        is_known = cells.text.isin(column.categories) if kind == "unseen" else ~np.isnan(column.read(cells))
+        odd = cells.text[~is_known].dropna()
+        return f' (such as "{str(odd.iloc[0])[:40]}")' if len(odd) else ""
 
     def _one_each(self, cells: pd.Series) -> Bools:
         """Rows of which no two are of one cluster, each row with the same probability; known clusters are left out."""
@@ -127,8 +152,8 @@ class RowWatch:
         if self._rows is None and hasattr(self._model, "columns_"):
             notes.append("this model keeps no profile of its training rows, so these rows were not compared with it")
         for kind, counts in self._cells.items():
-            named = ", ".join(f"{name} {plural(number, 'row')}" for name, number in counts.items())
-            notes += [f"{_KINDS[kind]}: {named}"] if counts else []
+            named = [f"{name} {plural(n, 'row')}{self._examples[kind, name]}" for name, n in counts.items()]
+            notes += [f"{_KINDS[kind]}: {', '.join(named)}"] if named else []
         if self._extra:
             shown = f"{len(self._extra)} ({listed(self._extra, 5)})"
             notes.append(f"columns that did not occur in training were ignored: {shown}")
@@ -312,7 +337,7 @@ class Judging:
         reads_labels: bool = True,
         keeps_all: bool = False,
         digest: RowDigest | None = None,
-        **watched: bool,
+        **watched: Any,
     ) -> ScoredTable:
         """Score all rows, keep the named columns or all of them, and give every row to a digest.
 
@@ -345,7 +370,8 @@ class Judging:
 
     def labelled(self, verbose: int, prevalence: Prevalence, *, stratified: bool = False, **how: Any) -> LabelledRows:
         """Score all rows for tests of those with a label, of several classes; ``how`` as in `score`."""
-        scored = self.score(verbose, **how)
+        is_audited = "audit_probability" in self.roles
+        scored = self.score(verbose, target=None if is_audited else self.target, **how)
         known, e, target, labels = scored.is_labelled, scored.audit_probabilities, str(self.target), self.rule.labels
         y, name, own = scored.y[known], self.source.name, scored.frame.get(self.roles.get("clusters", ""))
         require_input(len(y), f"{name} has no row with a value of {target}.")

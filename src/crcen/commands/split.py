@@ -19,7 +19,7 @@ from crcen import ReadOptions
 from crcen._support.files import atomic_file, write_atomic
 from crcen._support.lazy import model_selection, pq
 from crcen._support.progress import busy, logged
-from crcen._support.text import Values, attributes, listed, plural
+from crcen._support.text import Values, attributes, listed_counts, plural
 from crcen.commands import inputs
 from crcen.commands.inputs import MOST_CLASSES, Data, check, is_share, require, require_input
 from crcen.commands.results import Result
@@ -74,8 +74,8 @@ class TableSplit(Result):
         evaluation += " --stratified" if self.is_stratified else ""
         lines = [f"Split {self.how}"]
         for i, path in enumerate((self.train, self.test)):
-            shown = listed((f"{two[i]:,} {label}" for label, two in self.counts.items()), most=12)
-            lines.append(f"  {path}: {plural(self.n_rows[i], 'row')} ({self.target}: {shown})")
+            shown = listed_counts(((label, two[i]) for label, two in self.counts.items()), most=12)
+            lines.append(f"  {path}: {plural(self.n_rows[i], 'row')}; {self.target}: {shown}")
         lines += [
             *inputs.duplicate_lines(self.duplicates),
             "Next:",

@@ -163,7 +163,8 @@ def routed(
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    reason = {404: f"there is nothing at {request.url.path[:60]}.", 405: f"{request.method} is not allowed here."}
+    absent = f"there is nothing at {request.url.path[:60]}; /openapi.json lists what is there."
+    reason = {404: absent, 405: f"{request.method} is not allowed here."}
     return json_response({"error": reason.get(error.status_code, str(error.detail))}, error.status_code, error.headers)
 
 

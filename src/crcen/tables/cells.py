@@ -325,6 +325,7 @@ AMBIGUOUS = "the order of day and month is ambiguous; state --dates day-first or
 MIXED = "mixed "
 _NUMERIC = r"(?P<first>\d{1,2})(?P<mark>[/.-])(?P<second>\d{1,2})(?P=mark)(?P<year>\d{4}|\d{2})(?P<time>[ T].*)?"
 _YEAR_FIRST = r"(?P<year>\d{4})[/.-](?P<first>\d{1,2})[/.-](?P<second>\d{1,2})(?P<time>[ T].*)?"
+_ISO_DATE = r"\d{4}-\d{2}-\d{2}(?:[ T].*)?"
 _WITH_MONTH = (
     r"(?i:.*\b\d.*\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\b.*|[a-z]{3,9}\.? \d{1,2},? \d{4}.*)"
 )
@@ -449,12 +450,19 @@ def mixed_dates(text: Series) -> tuple[str | None, str] | None:
 
 
 def as_dates(series: Series, date_format: str | None) -> Series:
-    """Cells as UTC times; NaT where they are missing, no date of this format, or not of the years 1 to 9999."""
+    """Cells as UTC times; NaT where they are missing, no date of this format, or not of the years 1 to 9999.
+
+    ISO dates are read beside any other format, since they have one meaning.
+    """
     if not pd.api.types.is_datetime64_any_dtype(series.dtype):
         series = as_text(series)
         if date_format is not None and date_format.startswith(MIXED):
             return parse_mixed(series, date_format.removeprefix(MIXED))
-        return pd.to_datetime(series, format=date_format or "ISO8601", errors="coerce", utc=True)
+        dates = pd.to_datetime(series, format=date_format or "ISO8601", errors="coerce", utc=True)
+        if date_format is not None and dates.hasnans:
+            iso = series.where(dates.isna() & series.str.fullmatch(_ISO_DATE).fillna(False).astype(bool))
+            dates = dates.fillna(pd.to_datetime(iso, format="ISO8601", errors="coerce", utc=True))
+        return dates
     series = series.dt.tz_localize("UTC") if series.dt.tz is None else series.dt.tz_convert("UTC")
     if series.dt.unit == "ns":
         return series

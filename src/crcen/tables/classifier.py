@@ -162,6 +162,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not self.columns_:
             first = "; ".join(f"{one.name}: {one.reason}" for one in self.dropped_[:5])
             message = f"no column is left to learn from ({first}); keep= uses a column that was left out."
+            message = message if first else "the table has no column to learn from beside the target."
             raise InvalidInput(message, parameter="keep")
         return self
 

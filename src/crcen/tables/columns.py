@@ -21,7 +21,7 @@ from crcen._support.lazy import linalg, pc, pd, sparse, threadpoolctl
 from crcen._support.text import listed, plural
 from crcen.exceptions import InvalidInput
 from crcen.tables.cells import PLAIN, ColumnCells, Notation, TableCells, as_arrow, is_missing_mark, stacked
-from crcen.theory.rows import Array, Bools, Cell, Index, Series
+from crcen.theory.rows import Array, Bools, Cell, Index, Series, short
 
 BOOLEAN_WORDS = {
     **dict.fromkeys(("true", "yes", "t", "y", "1", "1.0"), 1.0),
@@ -621,7 +621,7 @@ def learn_column(
     if cells.present.empty:
         reason = "every value is missing"
     elif cells.n_values == 1 and not cells.has_missing:
-        reason = f"constant: every value is {cells.present.iloc[0]}"
+        reason = f"constant: every value is {short(cells.present.iloc[0], 40)}"
     elif is_category:
         return category_column(name, cells.counts, cells.has_missing)
     else:

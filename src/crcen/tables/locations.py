@@ -342,6 +342,8 @@ class ReadOptions:
             return tuple(names)
         if not self.rename_duplicates:
             message = f"duplicate column name in {where}: {listed(twice, 5)}; rename one, or use rename_duplicates=."
+            if any(name.strip()[:1].isdecimal() for name in twice):
+                message = f"{message[:-1]}; if the first line holds values, put a line of column names above it."
             raise InvalidInput(message, parameter="rename_duplicates")
         found: list[str] = []
         for name in names:

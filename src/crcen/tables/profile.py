@@ -241,7 +241,7 @@ class NewRows:
 def _compared(before: ColumnProfile, tally: _Tally, labels: list[str], level: float) -> "list[Difference | None]":
     """A column's differences: of its cells, then of what is missing."""
     gaps = [
-        _share(before, tally, "unreadable", level, "{here} of cells cannot be read as a {kind}"),
+        _share(before, tally, "unreadable", level, "{here} of cells are no {kind} as written in training"),
         _share(before, tally, "missing", level, "{here} missing here, {training} in training"),
     ]
     cells = _numbers(before, tally, level) if len(before.edges) else _categories(before, tally, labels, level)
@@ -263,7 +263,7 @@ def _clipped(before: ColumnProfile, tally: _Tally, level: float) -> Difference |
     low, high = (_shown(edge, before.kind) for edge in (before.edges[0], before.edges[-1]))
     share = tally.n_clipped / tally.n_values
     cells = f"{plural(tally.n_clipped, 'value')} far outside of the training range {low} to {high}"
-    return Difference(before.name, "clipped", share, 0.0, f"{before.name} has {cells}, which were clipped")
+    return Difference(before.name, "clipped", share, 0.0, f"{before.name} has {cells} (clipped)")
 
 
 def _numbers(before: ColumnProfile, tally: _Tally, level: float) -> Difference | None:

@@ -220,16 +220,17 @@ def judge_criteria(
     least = alpha / len(tests)
     found = differences(least) if has_unlike else None
     level = alpha - least if has_unlike else alpha
-    adjusted = zip(holm([test.p_pass for test in tests]), holm([test.p_fail for test in tests]), strict=True)
+    adjusted = holm([test.p_pass for test in tests]), holm([test.p_fail for test in tests])
+    n_pass, n_fail = (int((~np.isnan(one)).sum()) for one in adjusted)  # what shows no threshold has no p-value to pass
     outcomes = []
-    for test, (p_pass, p_fail) in zip(tests, adjusted, strict=True):
+    for test, p_pass, p_fail in zip(tests, *adjusted, strict=True):
         if test.criterion.metric == "unlike":
             verdict, detail = "undecided" if found is None else "fail" if found else "pass", "; ".join(found or ())
         else:
             is_shown = p_pass <= alpha if test.criterion.has_threshold else not math.isnan(p_fail)
             verdict, detail = "fail" if p_fail <= level else "pass" if is_shown else "undecided", test.detail
         judged = replace(test, verdict=verdict, detail=detail, p_pass=float(p_pass), p_fail=float(p_fail))
-        outcomes.append(replace(judged, statement=_statement(judged, confidence, len(tests))))
+        outcomes.append(replace(judged, statement=_statement(judged, confidence, n_pass, n_fail)))
     return _nested(outcomes)
 
 
@@ -302,10 +303,15 @@ def _measured(one: Criterion, rows: ScoredClasses, part: Bools, confidence: floa
     return Outcome(one, len(y))
 
 
-def _statement(test: Outcome, confidence: float, n_tests: int) -> str:
+def _p_value(p_value: float, n_tests: int) -> str:
+    of = f"of {n_tests} tests, adjusted by Holm" if n_tests > 1 else "the only test"
+    return f"p-value {p_text(p_value)} ({of})"
+
+
+def _statement(test: Outcome, confidence: float, n_pass: int, n_fail: int) -> str:
     one = test.criterion
     if not one.has_threshold:
-        return _claim(test, n_tests)
+        return _claim(test, n_fail)
     among = {"recall": "rows of the class", "precision": "decisions for the class"}.get(one.metric, "rows")
     if not test.size:
         return f"Undecided: there are no {among}."
@@ -316,9 +322,8 @@ def _statement(test: Outcome, confidence: float, n_tests: int) -> str:
         "fail": f"These rows show that {one.text} does not hold",
         "undecided": f"These rows neither show nor exclude {one.text}",
     }
-    p_value = p_text(test.p_fail if test.verdict == "fail" else test.p_pass)
-    of = f"of {n_tests} tests, adjusted by Holm" if n_tests > 1 else "the only test"
-    return f"{start[test.verdict]}: estimate {test.estimate:.4g}, {side}, {share}; p-value {p_value} ({of})."
+    p_value = _p_value(test.p_fail, n_fail) if test.verdict == "fail" else _p_value(test.p_pass, n_pass)
+    return f"{start[test.verdict]}: estimate {test.estimate:.4g}, {side}, {share}; {p_value}."
 
 
 def _claim(test: Outcome, n_tests: int) -> str:
@@ -330,7 +335,7 @@ def _claim(test: Outcome, n_tests: int) -> str:
         }[test.verdict]
     if test.verdict == "undecided":
         return f"Undecided: {test.detail}."
-    of = f"p-value {p_text(test.p_fail)} (of {n_tests} tests, adjusted by Holm)"
+    of = _p_value(test.p_fail, n_tests)
     what = "The key equation is" if test.criterion.metric == "key equation" else "Equal groups are"
     if test.verdict == "fail":
         more = f": {test.detail}" if test.criterion.metric == "groups" else ""

@@ -392,7 +392,7 @@ class Review(Goal):
         for name in ("low", "high"):
             object.__setattr__(self, name, positive_number(getattr(self, name), f"{name} of Review"))
         if self.low >= self.high:
-            raise InvalidParameter(f"low of Review must be below high: got {self.low:g} and {self.high:g}")
+            raise InvalidParameter(f"low of Review must be below high: got {self.low:g} and {self.high:g}; swap them?")
 
     @classmethod
     def of(cls, given: Review | Iterable[float] | None) -> Review | None:

@@ -339,7 +339,9 @@ class _TestedRows:
         if not needs_more:
             return joint
         p_value = float(np.nanmin(residual_test.holm(p_values)))
-        return replace(joint, p_value=p_value if self.is_stratified else max(p_value, joint.p_value))
+        if p_value <= joint.p_value and not self.is_stratified:
+            return joint
+        return replace(joint, p_value=p_value, method=residual_test.BY_CLASS)
 
 
 @dataclass(frozen=True, eq=False)

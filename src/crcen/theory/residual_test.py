@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -19,6 +19,8 @@ FEWEST_TO_TEST = 20
 _BALANCED = 1e-10  # of all flows: a residual below this share was solved for
 _DEPENDENT = 1e-10  # of the largest eigenvalue: dependent equations add no information
 _MANY_DEGREES = 1e6
+# Methods of p-values that are not those of a χ² statistic.
+BY_F, BY_CLASS = "of F, since the model's error is estimated", "the smallest of the classes, by Holm"
 
 
 def two_sided(z: float) -> float:
@@ -34,11 +36,13 @@ class JointTest(Shown):
     degrees: int  # independent equations
     p_value: float
     reason: str = ""  # why there is no test
+    method: str = field(default="", metadata={"is_stored": False})  # of a p-value that is not the statistic's own
 
     def __str__(self) -> str:
         if self.reason:
             return f"not available: {self.reason}"
-        return f"χ² = {self.statistic:.4g} with {self.degrees} degrees of freedom, p-value {p_text(self.p_value, 3)}"
+        text = f"χ² = {self.statistic:.4g} with {self.degrees} degrees of freedom, p-value {p_text(self.p_value, 3)}"
+        return f"{text} ({self.method})" if self.method else text
 
     @classmethod
     def none(cls, degrees: int, reason: str) -> "JointTest":
@@ -64,7 +68,7 @@ def joint_test(
     if np.abs(sums).max() <= _BALANCED * total:
         return JointTest.none(len(sums), "these rows were balanced, so the key equation holds on them by construction")
     if error is not None and jacobian is not None:
-        return JointTest(*error.test(sums, variance, jacobian))
+        return JointTest(*error.test(sums, variance, jacobian), method=BY_F)
     statistic, degrees = quadratic_form(sums, variance)
     return JointTest(statistic, degrees, float(special.chdtrc(degrees, statistic)))
 
@@ -253,7 +257,7 @@ class PairSums(AddsUp):
             return test
         statistic, degrees = quadratic_form(self.sums, (1.0 + share) * self.variance)
         below = error.degrees * ((1.0 + share) / max(share, 1e-6)) ** 2
-        return JointTest(statistic, degrees, _f_tail(statistic, degrees, below))
+        return JointTest(statistic, degrees, _f_tail(statistic, degrees, below), method=BY_F)
 
     def among(self, classes: Index) -> "PairSums":
         """Those of pairs of some classes."""

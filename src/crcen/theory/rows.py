@@ -103,6 +103,12 @@ def p_text(p_value: float, digits: int = 2) -> str:
     return f"{p_value:.{digits}g}" if p_value >= 1e-15 else "below 1e-15"
 
 
+def share_text(share: float, digits: int = 6) -> str:
+    """A probability for people; one below 1 is not rounded to 1."""
+    text = f"{share:.{digits}g}"
+    return f"1 − {1.0 - share:.2g}" if text == "1" and share < 1.0 else text
+
+
 def short(name: object, most: int = 20) -> str:
     """A name or value in one line of at most this number of characters."""
     text = " ".join(str(name).split())

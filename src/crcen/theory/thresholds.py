@@ -12,7 +12,7 @@ from crcen._support.lazy import special
 from crcen._support.text import attributes, plural
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.metrics import ThresholdCurve, row_draws
-from crcen.theory.rows import Array, Bools, Index, ShownInOneLine, alarms_above, divided
+from crcen.theory.rows import Array, Bools, Index, ShownInOneLine, alarms_above, divided, share_text
 from crcen.theory.selective import row_hash
 
 # Sequences of tests of a guaranteed precision, if there are this many rows for each.
@@ -158,14 +158,15 @@ class MetGoal(ShownInOneLine):
     def __str__(self) -> str:
         over = f" over {self.n_periods:,} {self.period}s" if self.n_periods > 1 else ""
         (low, high), (least, most) = self.price, self.thresholds
-        several = ("", "") if math.isclose(low, high) else (f" to {high:.4g}", f" to {most:.4g}")
-        implied = f"{low:.4g}{several[0]} false alarms for the last catch (probability above {least:.4g}{several[1]})"
+        several = ("", "") if math.isclose(low, high) else (f" to {high:.4g}", f" to {share_text(most, 4)}")
+        last = f"{low:.4g}{several[0]} false alarms for the last catch"
+        implied = f"{last} (probability above {share_text(least, 4)}{several[1]})"
         if math.isinf(low):
             implied = "none: there are no more rows than alarms, so every row is an alarm"
         tied, taken = self.ties
         at_border = f"\n  {taken:,} of {tied:,} rows with equal probability at the limit became alarms, in their order"
         return (
-            f"{self.goal}: {self.n_alarms:,} alarms on {self.alarms.size:,} rows{over}\n"
+            f"{self.goal}: {plural(self.n_alarms, 'alarm')} on {plural(self.alarms.size, 'row')}{over}\n"
             f"  implied price     {implied}\n"
             f"  expected          {self.expected_catches:,.1f} of {self.expected_positives:,.1f} positives found "
             f"(recall {self.recall:.3g}), precision {self.precision:.3g}{at_border if tied else ''}"
