@@ -88,13 +88,13 @@ from crcen.training.recipe import Schedule as Schedule
 # from crcen.datasets.simulated import RareEvents sim1_posterior sim2_posterior
 # from crcen.decisions.decide import DecisionSummary
 # from crcen.decisions.drift import DriftAlarm MonitorReading
-# from crcen.decisions.expense_curve import ChosenWeighting EquivalenceReport equivalence_report
+# from crcen.decisions.expense_curve import ChosenWeighting
 # from crcen.exceptions import DataUnavailable DeviceMissing MissingExtra TrainingFailed
 # from crcen.files.model_file import ModelInfo
 # from crcen.models.fitted import Stationarity
 # from crcen.paper.methods import Method NetworkTraining make_method
 # from crcen.paper.estimators import MovedThresholdClassifier ResampledClassifier
-# from crcen.report.displays import DecisionCurveDisplay ExpenseCurveDisplay KeyEquationDisplay
+# from crcen.report.displays import DecisionCurveDisplay ExpenseCurveDisplay
 # from crcen.tables.columns import EncodedTable
 # from crcen.tables.reading import Table open_table
 # from crcen.tables.writing import TableWriter

@@ -15,6 +15,7 @@ from sklearn.naive_bayes import GaussianNB
 from three_classes import LABELS, NEW, TRUTH
 
 import crcen
+from bench.choices.equivalence import equivalence_report
 from crcen import (
     Alpha,
     Budget,
@@ -29,7 +30,6 @@ from crcen import (
     Schedule,
 )
 from crcen import choose_weighting as choose
-from crcen.decisions.expense_curve import equivalence_report
 from crcen.models.search.classifier_cv import path_logits
 from crcen.paper.estimators import MovedThresholdClassifier
 from crcen.theory.price import sigmoid, weighted_probability
@@ -518,24 +518,3 @@ def test_folds_judge_every_row_once_and_a_network_too_strongly_penalised_cannot_
     report = equivalence_report(CRCENClassifier(l2=3.0, **CONVEX), rows.X, rows.y, Alpha(1))
     assert report.verdict == "trained cheaper"
     assert report.cost_trained < 0.7 * report.cost_cut
-
-
-def test_two_seeds_of_a_network_differ_too(halves):
-    model = CRCENClassifier(hidden=(8,), max_epochs=3, random_state=0)
-    report = equivalence_report(model, weighting=Budget(6), **halves)
-    assert 0 < report.share_differing_by_seed < 0.5
-    assert f"two seeds of the plain network: {100 * report.share_differing_by_seed:.2f} %" in str(report)
-    assert f"{report.difference:+.4g}" in str(report)
-    assert report == equivalence_report(model, weighting=Budget(6), **halves)  # one seed, one report
-
-
-def test_what_cannot_be_compared_is_refused(halves):
-    X, y, model = halves["X"], halves["y"], CRCENClassifier(**CONVEX)
-    for arguments, named, sentence in (
-        ((X, y, None), {}, "at λ = ½ training with the weight is plain training"),
-        ((X, np.zeros(len(X))), {"cv": halves["cv"]}, "two classes"),
-        ((X[:50], np.arange(50) < 2), {}, "the rarer class has 2 rows, fewer than the 4 folds"),
-        ((X, y), {"cv": []}, "it has no split"),
-    ):
-        with pytest.raises((InvalidInput, InvalidParameter), match=sentence):
-            equivalence_report(model, *arguments, **named)

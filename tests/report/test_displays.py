@@ -9,9 +9,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 import crcen
-from crcen import CostRatio, CRCENClassifier, ExpenseCurve, InvalidInput, InvalidParameter
+from crcen import CostRatio, CRCENClassifier, ExpenseCurve, InvalidParameter
 from crcen.exceptions import MissingExtra
-from crcen.report.displays import DecisionCurveDisplay, KeyEquationDisplay
+from crcen.report.displays import DecisionCurveDisplay
 from grouped_settings import grouped
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -50,15 +50,9 @@ def legend(display):
     return [text.get_text() for text in display.ax_.get_legend().get_texts()]
 
 
-@pytest.mark.parametrize("make", ["curve", "equation"])
-def test_a_display_draws_on_the_axes_given(make, curve, model):
+def test_a_display_draws_on_the_axes_given(curve):
     _, ax = plt.subplots()
-    display = drawn(
-        {
-            "curve": lambda: curve.plot(ax=ax),
-            "equation": lambda: KeyEquationDisplay.from_estimator(model, NEW.X, NEW.y, ax=ax),
-        }[make]()
-    )
+    display = drawn(curve.plot(ax=ax))
     assert (display.ax_, display.figure_, len(plt.get_fignums())) == (ax, ax.figure, 1)
     assert "" not in (ax.get_xlabel(), ax.get_ylabel())
 
@@ -89,28 +83,6 @@ def test_expense_curve_draws_points_intervals_noise_and_what_is_undefined_with_f
     assert {text.get_text().split()[0] for text in display.ax_.texts} == {"0", "1", "2"}
 
 
-def test_key_equation_draws_means_and_what_the_equation_implies(model):
-    display = drawn(KeyEquationDisplay.from_estimator(model, NEW.X, NEW.y))
-    q = model.weighted_proba(NEW.X)[:, 1]
-    verticals = [line.get_xdata()[0] for line in display.ax_.lines if len(line.get_xdata()) == 2]
-    equation = crcen.key_equation(NEW.y, q, model.weighting_)
-    implied = equation.predicted_mean_neg, equation.predicted_mean_pos
-    np.testing.assert_allclose(verticals, [equation.mean_neg, implied[0], equation.mean_pos, implied[1]])
-    assert f"left side {equation.lhs:.3g}" in display.ax_.get_title(loc="left")
-    shares = [patch.get_data().values for patch in display.ax_.patches]
-    np.testing.assert_allclose([values.sum() for values in shares], 1.0)
-    trained = KeyEquationDisplay.from_estimator(model, TRAIN.X, TRAIN.y).equation
-    assert trained.mean_pos == pytest.approx(trained.predicted_mean_pos, abs=1e-9)
-
-
-def test_orientation_of_labels_does_not_matter():
-    named = np.where(TRAIN.y == 1, "fraud", "ok")
-    twin = CRCENClassifier(hidden=(), random_state=0).fit(TRAIN.X, named)
-    display = KeyEquationDisplay.from_estimator(twin, NEW.X, np.where(NEW.y == 1, "fraud", "ok"))
-    assert len(display.q_pos) == 300
-    assert display.equation.mean_pos > display.equation.mean_neg
-
-
 ROWS = np.array([[0.0], [1.0]])
 PLAIN = LogisticRegression().fit(ROWS, [0, 1])
 
@@ -118,9 +90,6 @@ PLAIN = LogisticRegression().fit(ROWS, [0, 1])
 @pytest.mark.parametrize(
     ("call", "error", "sentence"),
     [
-        (lambda: KeyEquationDisplay.from_predictions([0, 1], [0.1, 1.2], None), InvalidInput, r"\[0, 1\]"),
-        (lambda: KeyEquationDisplay.from_predictions([0, 2], [0.1, 0.2], None), InvalidInput, "labels 0, 2"),
-        (lambda: KeyEquationDisplay.from_estimator(PLAIN, ROWS, [0, 1]), InvalidParameter, "from_predictions"),
         (lambda: DecisionCurveDisplay.from_estimator(PLAIN, ROWS, [0, 1], kind="roc"), InvalidParameter, "net_benefit"),
         (lambda: DecisionCurveDisplay({}), InvalidParameter, "at least one model"),
     ],

@@ -1,4 +1,4 @@
-"""Displays for matplotlib: decision curves, expense and key equation."""
+"""Displays for matplotlib: decision curves and expense."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,11 +10,8 @@ from numpy.typing import ArrayLike
 
 from crcen._support.extras import need
 from crcen.exceptions import InvalidParameter
-from crcen.report.evidence import Evidence, gather
-from crcen.theory.checks import check_binary_rows
-from crcen.theory.key_equation import KeyEquation, key_equation
 from crcen.theory.metrics import DecisionCurves
-from crcen.theory.price import Labels, WeightingLike
+from crcen.theory.price import Labels
 from crcen.theory.rows import Array, Axes, Estimator, Rows
 
 # This folder does not import `crcen.decisions`.
@@ -48,15 +45,6 @@ class _Display:
     def _draw(self, ax: Axes) -> str:
         """Draw on axes and return the title."""
         raise NotImplementedError
-
-
-def _weighted(model: Estimator, X: Rows, y: ArrayLike) -> tuple[Evidence, Array]:
-    """Predictions for labelled rows, and the probabilities under the weighting."""
-    evidence = gather(model, X, y)
-    if evidence.q is None or not evidence.has_price:
-        kind = type(model).__name__
-        raise InvalidParameter(f"{kind} has no weighted_proba or no weighting_: give its outputs to from_predictions.")
-    return evidence, evidence.q
 
 
 # Title, what the reference line is, and settings of the axes.
@@ -232,41 +220,3 @@ class ExpenseCurveDisplay(_Display):
         ax.set_xlabel(paid)
         ax.set_ylabel(f"expense: {'false alarms' if is_binary else 'weighted errors on others'} per catch gained")
         return f"Expense, {self.curve.description}"
-
-
-@dataclass(eq=False)
-class KeyEquationDisplay(_Display):
-    """Weighted outputs q of each class, their means, and the means that the law implies for their distance."""
-
-    q_pos: Array  # weighted outputs of the positive rows
-    q_neg: Array
-    equation: KeyEquation
-
-    _legend = _BELOW
-
-    @classmethod
-    def from_predictions(cls, y: ArrayLike, q: ArrayLike, weighting: WeightingLike, *, ax: Axes = None) -> Self:
-        """Draw the weighted probabilities of any model; parameters as in `crcen.key_equation`."""
-        equation, (positive, outputs) = key_equation(y, q, weighting), check_binary_rows(y, q)
-        return cls(outputs[positive], outputs[~positive], equation).plot(ax=ax)
-
-    @classmethod
-    def from_estimator(cls, model: Estimator, X: Rows, y: ArrayLike, *, ax: Axes = None) -> Self:
-        """Draw a fitted model with ``weighted_proba`` and ``weighting_``, best on rows it did not see."""
-        evidence, q = _weighted(model, X, y)
-        return cls.from_predictions(evidence.target, q, evidence.price, ax=ax)
-
-    def _draw(self, ax: Axes) -> str:
-        equation, edges = self.equation, np.linspace(0.0, 1.0, 31)
-        for q, colour, name, mean, implied in (
-            (self.q_neg, ORANGE, "negatives", equation.mean_neg, equation.predicted_mean_neg),
-            (self.q_pos, BLUE, "positives", equation.mean_pos, equation.predicted_mean_pos),
-        ):
-            share = np.histogram(q, edges)[0] / len(q)
-            ax.stairs(share, edges, fill=True, color=colour, alpha=0.3, label=f"{len(q):,} {name}, mean {mean:.3f}")
-            ax.axvline(mean, color=colour, linewidth=2.5)
-            ax.axvline(implied, color="black", linewidth=1.2, linestyle=_DASHED)
-        ax.plot([], [], color="black", linewidth=1.2, linestyle=_DASHED, label="means implied by the equation")
-        ax.set(xlim=(0.0, 1.0), xlabel="weighted output q", ylabel="share of the class")
-        sides = f"left side {equation.lhs:.3g}, right side {equation.rhs:.3g}"
-        return f"Key equation at λ = {equation.weighting.lam:.3f}: {sides}"

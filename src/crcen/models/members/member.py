@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any, TypeAlias, TypeVar
 
@@ -85,21 +85,6 @@ class MemberKind:
     def refit(self, task: MemberTask, chosen: Chosen) -> tuple[Member, ...]:
         """Models of chosen settings on all rows of the task, without a search."""
         raise NotImplementedError
-
-    def repeat(self, task: MemberTask, chosen: Chosen) -> tuple[tuple[Member, ...], Array]:
-        """Models of chosen settings on all rows, and out-of-fold logits of such models on the folds of the task."""
-        logits = []
-        for i, (rows, held_out) in enumerate(task.folds):
-            own = replace(task, X=task.X[rows], target=task.target[rows], weights=task.weights[rows], y=task.y[rows])
-            logits.append(mean_logits(self.refit(own, chosen), task.X[held_out]))
-            task.progress((i + 1) / (len(task.folds) + 1))
-        return self.refit(task, chosen), fold_logits(task, logits)
-
-
-def mean_logits(parts: Sequence[Member], X: Array) -> Array:
-    """Mean natural logits (n, K) of models; one logit of two classes is that of the second."""
-    logits = np.mean([part.logits(X) for part in parts], axis=0)
-    return np.column_stack([np.zeros(len(X)), logits]) if logits.shape[1] == 1 else logits
 
 
 def log_loss(logits: Array, target: Index, weights: Array) -> float:

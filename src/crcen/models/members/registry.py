@@ -13,7 +13,7 @@ from crcen.exceptions import InvalidParameter, MissingExtra
 from crcen.models.members.catboost_trees import CatBoostTrees
 from crcen.models.members.forest import Forest
 from crcen.models.members.lightgbm_trees import LightGBMTrees, RandomTrees
-from crcen.models.members.member import Chosen, FittedMember, MemberKind, MemberTask
+from crcen.models.members.member import Chosen, FittedMember, MemberKind, MemberTask, fold_logits
 from crcen.models.members.networks import Networks
 from crcen.theory.rows import Array, Estimator
 from crcen.training.network import Member
@@ -52,7 +52,12 @@ class External(MemberKind):
 
     def search(self, task: MemberTask) -> FittedMember:
         """Fit it on each fold, and on all rows."""
-        return FittedMember(self.name, *self.repeat(task, ()), ("as given",), 1)
+        logits = []
+        for i, (rows, held_out) in enumerate(task.folds):
+            own = replace(task, X=task.X[rows], target=task.target[rows], weights=task.weights[rows], y=task.y[rows])
+            logits.append(self.refit(own, ())[0].logits(task.X[held_out]))
+            task.progress((i + 1) / (len(task.folds) + 1))
+        return FittedMember(self.name, self.refit(task, ()), fold_logits(task, logits), ("as given",), 1)
 
     def refit(self, task: MemberTask, chosen: Chosen) -> tuple[Member, ...]:
         """The classifier on all rows."""
