@@ -135,6 +135,7 @@ def test_a_step_counts_standard_deviations_outside_its_bracket(counts, share, wo
     ("counts", "noise", "z", "words"),
     [
         ((150, 850), 1.0, 0.0, "inside its bracket"),
+        ((201, 802), 1.0, 0.0, "below its bracket, within chance"),  # by less than half a catch
         ((3, 2), 1.0, math.nan, "too few decisions change between"),
         ((0, 57), 1.0, math.nan, "too few decisions change between"),  # no catch of 6 is not rare enough
         ((0, 196), 40.0, math.nan, "with the model's own error even no catch would be chance"),

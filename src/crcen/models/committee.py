@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from threading import Event
+from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 import joblib
@@ -225,27 +225,27 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
             need_torch()  # not after the other members were searched
         is_parallel = task.threads > 1 and not clock.is_limited
         beside = [i for i, kind in enumerate(order) if i and is_parallel and kind.name == "networks"]
-        if beside and order[0].package is not None:
+        threads = [Thread(target=search, args=(i, first_loss.result), daemon=True) for i in beside]
+        for one in threads:
             with suppress(Exception):  # its search states what is wrong
-                import_with_lazy(order[0].package)  # not at the same time as torch
-        with ThreadPoolExecutor(1) as pool:
-            waiting = [pool.submit(search, i, first_loss.result) for i in beside]
-            try:
-                for done in range(len(order)):
-                    if done and task.n_classes > 2:  # the weight of the others is checked beside that of the networks
-                        wait(waiting)
-                    if done not in beside:
-                        search(done, best_so_far)
-                    if done == 0:
-                        first_loss.set_result(best_so_far())
-            except BaseException:
-                interrupted.set()
-                raise
-            finally:
-                if not first_loss.done():
-                    first_loss.set_result(np.inf)
-            for one in waiting:
-                one.result()
+                import_with_lazy(order[0].package or "crcen")  # not at the same time as torch
+            one.start()
+        try:
+            for done in range(len(order)):
+                for one in threads if done and task.n_classes > 2 else ():
+                    one.join()  # the weight of the others is checked beside that of the networks
+                if done not in beside:
+                    search(done, best_so_far)
+                if done == 0:
+                    first_loss.set_result(best_so_far())
+            for one in threads:
+                one.join()
+        except BaseException:
+            interrupted.set()  # a thread that is interrupted is not waited for
+            raise
+        finally:
+            if not first_loss.done():
+                first_loss.set_result(np.inf)
         failures = {kind.name: failed[kind.name] for kind in order if kind.name in failed}  # not as threads ended
         for name, error in failures.items():
             if isinstance(error, OutOfTime | NegligibleWeight):

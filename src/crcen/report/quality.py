@@ -534,9 +534,8 @@ def _ladder(evidence: Evidence) -> list[Values]:
         found["precision"] = counts.precision if alarms else math.nan
         own = {"low": math.nan, "expense": math.nan, "verdict": "", "z": math.nan}
         if step is not None:
-            own = attributes(step, "low=bracket_low expense verdict") | {
-                "z": step.deviation(evidence.noise, evidence.effect)
-            }
+            z = step.deviation(evidence.noise, evidence.effect)
+            own = {**attributes(step, "low=bracket_low expense verdict"), "z": z}
         rows.append(found | own)
     return rows
 

@@ -605,13 +605,14 @@ function pricePage() {
     Object.assign(bracket.dataset, { low: step.low, high: step.high, catches: step.catches, sd: step.sd });
     const where = `Between the prices ${digits(step.low)} and ${digits(step.high)}`;
     const flips = `${count(step.catches)} more found for ${count(step.alarms)} more false alarms`;
+    const isInside = step.expense >= step.low && step.expense <= step.high;
     let verdict = "inside its bracket";
     if (!(step.catches > 0)) verdict = step.alarms > 0 ? "no catch gained" : "no decision changes";
     else if (isOff) verdict = "outside its bracket, beyond chance";
     else if (Number.isNaN(step.sd)) verdict = "outside its bracket, on too few rows to tell";
-    else if (step.sd !== 0) verdict = "outside its bracket, within chance";
+    else if (!isInside) verdict = "outside its bracket, within chance";
     const strong = document.createElement("span");
-    strong.className = step.sd === 0 && step.catches > 0 ? "verdict inside" : "verdict";
+    strong.className = isInside && step.catches > 0 ? "verdict inside" : "verdict";
     strong.textContent = verdict;
     bracket.replaceChildren(strong, ` · ${where}: ${flips}; right probabilities give an expense of ${digits(step.low)} to ${digits(step.high)}.`);
   }

@@ -255,9 +255,8 @@ def _different_units(affixes: Counter[str]) -> tuple[str, ...]:
         return tuple(common[:3])
     # Money and percent may go without a sign here and there; 5 and 5 kg may be two things.
     if common and common[0] not in "%‰" and not _CURRENCY.fullmatch(common[0]) and affixes[""] > _MOST_ODD * n_cells:
-        return (
-            (common[0], "no unit") if len(common[0]) > 1 or _UNITS.fullmatch(common[0]) else (common[0],)
-        )  # 4p may be a code
+        is_unit = len(common[0]) > 1 or _UNITS.fullmatch(common[0])  # 4p may be a code
+        return (common[0], "no unit") if is_unit else (common[0],)
     return ()
 
 

@@ -105,9 +105,8 @@ class Duplicates:
             return []
         message = f"{self.n_copies:,} of {self.n_rows:,} rows are copies of other rows"
         if self.n_times > 1:
-            message += (
-                f" (each row occurs {self.n_times} times or a multiple: was the table written {self.n_times} times?)"
-            )
+            often = f"{self.n_times} times"
+            message += f" (each row occurs {often} or a multiple: was the table written {often}?)"
         if self.n_crossing:
             message += f", and {self.n_crossing:,} test rows are also training rows: results on them are too good"
         if self.label is None:

@@ -118,9 +118,9 @@ class ExpenseStep:
             return "too few decisions change between these prices to tell"
         if math.isnan(z):
             return "too few decisions change to tell: with the model's own error even no catch would be chance"
-        if z == 0.0:
+        if self.verdict == "inside":
             return "inside its bracket"
-        where, wrong = ("above its bracket", "high") if z < 0.0 else ("below its bracket", "low")
+        where, wrong = ("below its bracket", "low") if self.verdict == "below" else ("above its bracket", "high")
         if abs(z) <= EXPENSE_Z:
             return f"{where}, within chance"
         return f"{where}, beyond chance: probabilities between these prices are too {wrong}"

@@ -1,6 +1,7 @@
 """Engines: the backends that run a list of jobs, and members made of their networks."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -23,9 +24,11 @@ ENGINES = {"local": "crcen.training.engine:train", "ray": "crcen.scale.ray:train
 
 def need_torch() -> None:
     """Raise an error if torch is not installed: predictions do not need it, fits do."""
-    if find_spec("torch") is None:
-        advice = "get it with: pip install 'crcen[train]'. Saved models predict without it."
-        raise MissingExtra(f"fitting needs torch, which is not installed; {advice}")
+    with suppress(ModuleNotFoundError):
+        if find_spec("torch") is not None:
+            return
+    advice = "get it with: pip install 'crcen[train]'. Saved models predict without it."
+    raise MissingExtra(f"fitting needs torch, which is not installed; {advice}")
 
 
 def find_engine(name: str) -> Engine:
