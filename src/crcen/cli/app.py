@@ -69,7 +69,7 @@ class _Command(TyperCommand):
         except Exception as error:
             unknown, every = getattr(error, "option_name", None), ctx.parent.command.commands.items()
             having = [name for name, one in every if any(unknown in each.opts for each in one.params)]
-            if having:
+            if having and self.name not in having:
                 message = f"{self.name} has no {unknown}: it is an option of {', '.join(having)}."
                 error.__dict__.update(message=message, possibilities=None)
             raise

@@ -440,9 +440,7 @@ _add_research(
     "Reproduce the paper's tables and figure beside the published numbers; interrupted runs resume.",
     _reproduce,
     {
-        "artefact": argument(
-            choice("table1", "table2", "table3", "figure1", "all"), "Experiment to run.", default="all"
-        ),
+        "artefact": argument(choice("table1", "table2", "table3", "figure1", "all"), "Experiment.", default="all"),
         "data_home": option(Path, "Folder in imbalanced-learn's cache layout; default CRCEN_DATA_HOME.", **_FOLDER),
         "quick": option(bool, "A short version on the bundled sets."),
         "out": option(Path, "Run folder, default: runs/ and a hash of the settings; an existing run is resumed."),

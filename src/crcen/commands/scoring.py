@@ -19,7 +19,7 @@ from crcen.commands.inputs import Data, FittedModel, Source, require, require_in
 from crcen.commands.rules import AuditedRows, ClassShares, Prevalence, RowRule, ShiftedModel, Weighting, rule_of
 from crcen.commands.split import was_stratified
 from crcen.report.checks import selection_of
-from crcen.tables.cells import ColumnCells, TableCells
+from crcen.tables.cells import ColumnCells, TableCells, is_missing_mark
 from crcen.tables.columns import EncodedTable, why_repeating
 from crcen.tables.fingerprint import Recognition, RowDigest, row_hashes
 from crcen.tables.profile import Difference, NewRows
@@ -123,6 +123,7 @@ class RowWatch:
             return ""
         is_known = cells.text.isin(column.categories) if kind == "unseen" else ~np.isnan(column.read(cells))
         odd = cells.text[~is_known].dropna()
+        odd = odd[~odd.map(is_missing_mark).to_numpy(dtype=bool)]
         return f' (such as "{str(odd.iloc[0])[:40]}")' if len(odd) else ""
 
     def _one_each(self, cells: pd.Series) -> Bools:

@@ -39,6 +39,7 @@ _CHUNK_ROWS = 50_000
 _MOST_CELLS = 20_000_000
 # With this many expected test rows of the rarest class, rows are drawn without regard to the class.
 _ENOUGH_TEST_ROWS = 50
+_LARGE = 0.01  # share of all rows; so many equal rows are drawn one by one, as the files would differ by them
 _RECORD_BYTES = 2**20  # of the test file, in the record of a stratified split next to it
 
 
@@ -140,7 +141,9 @@ def split_table(
     found, members = count(), None
     units = np.bincount(codes, minlength=len(labels))[:-1]
     if found.n_copies and not found.is_coarse and clusters is None and time is None:
-        rows = np.unique(survey.hashes, return_inverse=True)[1]
+        rows, sizes = np.unique(survey.hashes, return_inverse=True, return_counts=True)[1:]
+        rows = np.where(sizes[rows] > max(2, _LARGE * len(rows)), len(sizes) + np.arange(len(rows)), rows)
+        rows = np.unique(rows, return_inverse=True)[1]
         different = np.bincount(np.unique(rows * len(labels) + codes) % len(labels), minlength=len(labels))[:-1]
         members, units = (rows, different) if different.min() > 1 else (None, units)
     is_stratified = time is None and test * units.min() < _ENOUGH_TEST_ROWS
@@ -238,7 +241,8 @@ def _survey(name: str, chunks: Iterable[pd.DataFrame], target: str, other: str |
     cells = pd.concat(others, ignore_index=True) if other else pd.Series(dtype=object)
     # Without equal rows in the first chunk, chance explains at most a few among as many pairs of rows.
     n, first, n_different = len(code), hashes[0], len(pd.unique(np.concatenate(hashes)))
-    if len(pd.unique(first)) == len(first) and n - n_different > 10.0 * (n / len(first)) ** 2:
+    can_compare = skipped is not None and len(skipped) < chunk.shape[1]
+    if can_compare and len(pd.unique(first)) == len(first) and n - n_different > 10.0 * (n / len(first)) ** 2:
         is_coarse = False
     return _Survey(code, list(found), np.concatenate(hashes), is_coarse, cells)
 
@@ -282,14 +286,14 @@ def _drawn(
     for code in range(strata.max() + 1):
         rows = np.flatnonzero(strata == code)
         n, is_label = round(test * len(rows)), code < len(names)
-        each = f"the target {target} needs at least 2 rows of each value, one for each file"
-        require_input(not is_label or len(rows) >= 2, f"{each}: got 1 of {(*names, '')[code]}.")
-        if members is not None and len(rows):
-            is_test[rows] = _some_of(members[rows], n, rng)
+        if members is not None:
+            is_test[rows] = _some_of(members[rows], n, rng) if len(rows) else False
         else:
+            each = f"the target {target} needs at least 2 rows of each value, one for each file"
+            require_input(not is_label or len(rows) >= 2, f"{each}: got 1 of {(*names, '')[code]}.")
             is_test[rng.choice(rows, min(max(n, 1), len(rows) - 1) if is_label else n, replace=False)] = True
     how = f"at random, {_percent(is_test)} test rows"
-    how += f", each value of {target} in the same share" if is_stratified else ""
+    how += f", each value of {target} in {'about ' * (members is not None)}the same share" if is_stratified else ""
     return is_test, how + (", copies of a row in the same file" if members is not None else "")
 
 

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
@@ -597,7 +598,7 @@ def parallel_fits(model: Estimator, fit: Callable[[Part], Fitted], parts: Sequen
     is_network = isinstance(model, CRCENClassifier) and type(model).training_on is CRCENClassifier.training_on
     with warnings.catch_warnings():  # once: all threads share the filters
         warnings.simplefilter("ignore", ConvergenceWarning)
-        if not (is_network or getattr(model, "refits_in_parallel", False)):
+        if not (is_network or (getattr(model, "refits_in_parallel", False) and find_spec("torch"))):
             return [fit(part) for part in parts]
         from crcen.training.device import find_device, on_threads  # torch, which the refits load
 

@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from crcen._support.lazy import LazyModule, import_with_lazy, optimize, threadpoolctl
 from crcen._support.progress import part_of, progress_bar
-from crcen.exceptions import CrcenError, InvalidParameter, MissingExtra, TrainingFailed
+from crcen.exceptions import CrcenError, DeviceMissing, InvalidParameter, MissingExtra, TrainingFailed
 from crcen.models.clock import Clock, OutOfTime
 from crcen.models.ensemble import Ensemble
 from crcen.models.fitted import FittedEnsemble, transactional_fit, write_ensemble, write_out_of_fold
@@ -182,8 +182,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
     ) -> list[FittedMember]:
         """Search every member within its share of the time; one that fails is left out.
 
-        Networks are searched in a second thread beside the others, unless time is limited or there is one thread: their
-        search has long steps that do not occupy all processors, and loading torch takes seconds.
+        Networks, which do not occupy all processors, have a thread of their own unless time or threads are limited.
         """
         # Trees are the fastest of the strong ones, and whether networks are ahead of them decides how many there are.
         # CatBoost, the most like trees, is last.
@@ -210,8 +209,6 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
                 now = replace(now, check_weight=partial(_check_weight, task, others))
             try:
                 fitted = order[done].search(now)
-            except MissingExtra:
-                raise  # without torch there is no committee
             except Exception as error:  # whatever a library raises: the others can do without it
                 failed[name] = error
             else:
@@ -247,6 +244,8 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
             if not first_loss.done():
                 first_loss.set_result(np.inf)
         failures = {kind.name: failed[kind.name] for kind in order if kind.name in failed}  # not as threads ended
+        if isinstance(error := failures.get("networks"), MissingExtra | DeviceMissing | InvalidParameter):
+            raise error  # of the installation or the device that was asked for
         for name, error in failures.items():
             if isinstance(error, OutOfTime | NegligibleWeight):
                 self.notes_.append(f"{name} was left out: {error}")

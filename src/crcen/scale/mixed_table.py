@@ -20,8 +20,8 @@ from crcen.tables.fingerprint import MOST_HASHES, Fingerprint, encoded_are_coars
 from crcen.tables.reading import Table
 from crcen.theory.rows import Array, ArrowTable, Bools, DataFrame, Index, LabelArray, RecordBatch
 
-# Of the sample from which kinds, medians, date formats and words are learned; more columns need no more time for it.
-SAMPLE_ROWS, _SAMPLE_CELLS = 32_768, 2**23
+# Of the sample from which kinds, medians, date formats and words are learned: with many columns fewer rows.
+SAMPLE_ROWS, _FEWEST, _SAMPLE_CELLS = 32_768, 4096, 2**23
 MOST_VALUES = 4096  # different values of a column that are counted; a column of more has no counts
 _MOST_LABELS, _MOST_PARTS = 1000, 64
 _HOLD_OUT_SEED = 0x5EED  # apart from the seed of rows for early stopping
@@ -182,7 +182,7 @@ class TableSurvey:
 
     def __post_init__(self) -> None:
         self.facts = {name: ColumnFacts(counts={}) for name in self.columns}
-        self.sample = FrameSample(min(self.sample_rows, _SAMPLE_CELLS // len(self.columns) + 1), self.seed)
+        self.sample = FrameSample(min(self.sample_rows, max(_FEWEST, _SAMPLE_CELLS // len(self.columns))), self.seed)
 
     def add(self, frame: DataFrame, file: int, origin: str, start: int) -> None:
         """Add rows of a file, of which the first has the number ``start``."""

@@ -39,8 +39,7 @@ _SCALES = {"k": 1e3, "m": 1e6, "mn": 1e6, "mio": 1e6, "b": 1e9, "bn": 1e9}
 _SCALED = "×"
 # Units of amounts; other letters after digits may be those of a code.
 _UNITS = re.compile(
-    r"k|m|mn|mio|bn|[km]?g|lb|oz|ton|[kcm]m|mi|ft|[cm]?l|h|hr|hour|min(ute)?|s|sec(ond)?|ms|day|week|month|year|yr|[kmgt]b|"
-    r"[km]wh?"
+    r"k|m|mn|mio|bn|[km]?g|lb|oz|ton|[kcm]m|mi|ft|[cm]?l|h|hr|hour|min(ute)?|m?s|sec(ond)?|day|week|month|year|yr|[kmgt]b|[km]wh?"
 )
 # (decimal mark, mark between thousands), the likelier first where cells fit several.
 _MARKS = ((".", ""), (".", ","), (",", ""), (",", "."), (".", " "), (".", "'"), (",", " "), (",", "'"))
