@@ -189,6 +189,19 @@ def test_copies_stay_in_one_file(tmp_path, monkeypatch, n_positive):
     assert (crossing(done), "copies of a row in the same file" in done.how) == (0, True)
 
 
+def test_copies_with_several_labels_and_rows_that_repeat_often(tmp_path):
+    rng = np.random.default_rng(0)
+    once = pd.DataFrame(rng.normal(size=(60, 4)), columns=list("abcd"))
+    split_table(pd.concat([once.assign(y=y) for y in (0, 0, 1)]), target="y", folder=tmp_path)
+    many = pd.DataFrame(rng.normal(size=(1000, 4)), columns=list("abcd")).assign(y=rng.integers(0, 2, 1000))
+    many.loc[:399, list("abcd")] = 0.0
+    for seed in range(4):
+        (tmp_path / str(seed)).mkdir()
+        done = split_table(many, target="y", folder=tmp_path / str(seed), random_state=seed)
+        assert done.n_rows == (750, 250)
+        assert 60 < (pd.read_parquet(done.test)["a"] == 0.0).sum() < 140
+
+
 def test_far_dates_and_words_that_may_be_missing():
     rng = np.random.default_rng(0)
     rows = pd.DataFrame({"state": rng.choice(["ND", "SD", "NY", "CA"], 200)})  # ND is North Dakota

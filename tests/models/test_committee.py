@@ -150,6 +150,7 @@ def test_another_classifier_may_sit_in_it_but_not_in_files_and_graphs(rows, tmp_
         ({"time_limit": 0}, "time_limit"),
         ({"time_limit": "a minute"}, "time_limit"),
         ({"n_jobs": 0}, "n_jobs"),
+        ({"members": ("trees", "networks"), "device": "abacus"}, "device must be 'auto', 'cpu' or 'cuda'"),
     ],
 )
 def test_what_means_nothing_is_refused(rows, how, sentence):
