@@ -179,7 +179,7 @@ def option(kind: Kind, help: str, *names: str, default: object = None, panel: st
         least, most = how.pop("min", None), how.pop("max", None)
         within = "" if least is None else f" of at least {least}" if most is None else f" from {least} to {most}"
         how["metavar"] = how.get("metavar") or f"<{kind.__name__}{within}>"
-        how["parser"] = partial(_number, kind, least, most, within)
+        how["parser"] = lambda text: _number(kind, least, most, within, text)  # which has a name, unlike a partial
 
     def named(name: str) -> inspect.Parameter:
         flags = names or ((option_name(name),) if kind is bool else ())
