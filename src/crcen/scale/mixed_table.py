@@ -361,7 +361,7 @@ class FingerprintOfAll:
 _TARGET = "target"
 _FILE_GROUPS = 16  # row groups of a file: several files give the readers of a cluster work
 _BLOCK_BYTES = 2**23  # encoded at a time
-_BATCHES_OF_OPEN = 12  # batches in the memory of open row groups: small ones take time for each column
+_BATCHES_OF_OPEN = 24  # batches in the memory of open row groups: small ones take time for each column
 
 
 def stored_widths(columns: Sequence[Column]) -> list[int]:
