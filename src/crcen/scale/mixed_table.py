@@ -361,7 +361,6 @@ class FingerprintOfAll:
 _TARGET = "target"
 _FILE_GROUPS = 16  # row groups of a file: several files give the readers of a cluster work
 _BLOCK_BYTES = 2**23  # encoded at a time
-_BATCHES_OF_OPEN = 24  # batches in the memory of open row groups: small ones take time for each column
 
 
 def stored_widths(columns: Sequence[Column]) -> list[int]:
@@ -376,7 +375,7 @@ class EncodedRows(ArrowSource):
     def __init__(self, folder: Path, columns: Sequence[Column], open_bytes: float = OPEN_BYTES) -> None:
         self._widths = stored_widths(columns)
         super().__init__(folder, _TARGET, features=[str(j) for j in range(len(self._widths))], open_bytes=open_bytes)
-        most_rows = int(self._open_bytes) // (_BATCHES_OF_OPEN * 8 * sum(self._widths))
+        most_rows = (2**24 if open_bytes >= OPEN_BYTES else 2**21) // (8 * sum(self._widths))  # less with a bound
         self._batch_rows = max(256, min(type(self)._batch_rows, most_rows))
 
     @property
