@@ -20,8 +20,7 @@ from crcen.tables.fingerprint import MOST_HASHES, Fingerprint, encoded_are_coars
 from crcen.tables.reading import Table
 from crcen.theory.rows import Array, ArrowTable, Bools, DataFrame, Index, LabelArray, RecordBatch
 
-# Of the sample from which kinds, medians, date formats and words are learned: with many columns fewer rows.
-SAMPLE_ROWS, _FEWEST, _SAMPLE_CELLS = 32_768, 4096, 2**23
+SAMPLE_ROWS = 32_768  # from which kinds, medians, date formats and words are learned
 MOST_VALUES = 4096  # different values of a column that are counted; a column of more has no counts
 _MOST_LABELS, _MOST_PARTS = 1000, 64
 _HOLD_OUT_SEED = 0x5EED  # apart from the seed of rows for early stopping
@@ -182,7 +181,7 @@ class TableSurvey:
 
     def __post_init__(self) -> None:
         self.facts = {name: ColumnFacts(counts={}) for name in self.columns}
-        self.sample = FrameSample(min(self.sample_rows, max(_FEWEST, _SAMPLE_CELLS // len(self.columns))), self.seed)
+        self.sample = FrameSample(self.sample_rows, self.seed)
 
     def add(self, frame: DataFrame, file: int, origin: str, start: int) -> None:
         """Add rows of a file, of which the first has the number ``start``."""
@@ -360,7 +359,7 @@ class FingerprintOfAll:
 
 _TARGET = "target"
 _FILE_GROUPS = 16  # row groups of a file: several files give the readers of a cluster work
-_BLOCK_BYTES = 2**23  # encoded at a time
+_BATCH_BYTES, _BLOCK_BYTES = 2**21, 2**23  # decoded and encoded at a time
 
 
 def stored_widths(columns: Sequence[Column]) -> list[int]:
@@ -374,9 +373,8 @@ class EncodedRows(ArrowSource):
 
     def __init__(self, folder: Path, columns: Sequence[Column], open_bytes: float = OPEN_BYTES) -> None:
         self._widths = stored_widths(columns)
+        self._batch_rows = max(256, min(type(self)._batch_rows, _BATCH_BYTES // (8 * sum(self._widths))))
         super().__init__(folder, _TARGET, features=[str(j) for j in range(len(self._widths))], open_bytes=open_bytes)
-        most_rows = (2**24 if open_bytes >= OPEN_BYTES else 2**21) // (8 * sum(self._widths))  # less with a bound
-        self._batch_rows = max(256, min(type(self)._batch_rows, most_rows))
 
     @property
     def names(self) -> tuple[str, ...]:
