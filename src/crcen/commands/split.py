@@ -29,10 +29,9 @@ from crcen.tables.leaks import Duplicates
 from crcen.tables.locations import format_of_name
 from crcen.tables.reading import Table, open_table
 from crcen.tables.writing import TableWriter
-from crcen.theory.rows import Bools
+from crcen.theory.rows import Bools, Hashes, Index
 
-Index = NDArray[np.int8]
-Counts = NDArray[np.int64]
+Codes = NDArray[np.int8]  # the value of the target of each row, by position
 
 _CHUNK_ROWS = 50_000
 # Tables with fewer cells stay in memory between the two passes.
@@ -212,9 +211,9 @@ def _places(table: Table, folder: Path | None) -> tuple[Path, Path]:
 class _Survey(NamedTuple):
     """Of each row its label as a code (the last one: no value), a hash, and the cell of another column."""
 
-    codes: Index
+    codes: Codes
     labels: list[str]
-    hashes: NDArray[np.uint64]
+    hashes: Hashes
     is_coarse: bool
     cells: pd.Series
 
@@ -259,7 +258,7 @@ def _numbers_rows(name: str, cells: pd.Series) -> bool:
     return bool(why_codes(name, present.astype(str), n_values, is_amount=False))
 
 
-def _hashes(frame: pd.DataFrame, columns: Sequence[str] | None = None) -> NDArray[np.uint64]:
+def _hashes(frame: pd.DataFrame, columns: Sequence[str] | None = None) -> Hashes:
     """A hash of each row by these columns; of rows without any column their number, as nothing can be compared."""
     frame = frame if columns is None else frame[list(columns)]
     if not frame.shape[1]:
@@ -271,7 +270,7 @@ def _hashes(frame: pd.DataFrame, columns: Sequence[str] | None = None) -> NDArra
 
 
 def _drawn(
-    survey: _Survey, test: float, seed: int, target: str, is_stratified: bool, members: Counts | None
+    survey: _Survey, test: float, seed: int, target: str, is_stratified: bool, members: Index | None
 ) -> tuple[Bools, str]:
     """Test rows at random, and how they were chosen; a member stays together, with its rarest label."""
     strata, names, rng = survey.codes.astype(np.int64), survey.labels, np.random.default_rng(seed)
@@ -297,7 +296,7 @@ def _drawn(
     return is_test, how + (", copies of a row in the same file" if members is not None else "")
 
 
-def _some_of(members: Counts, n: float, rng: np.random.Generator) -> Bools:
+def _some_of(members: Index, n: float, rng: np.random.Generator) -> Bools:
     """About n rows of whole members, of at least one and not of all."""
     members, sizes = np.unique(members, return_inverse=True)[1], np.unique(members, return_counts=True)[1]
     order = rng.permutation(len(sizes))

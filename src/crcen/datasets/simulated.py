@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import scipy  # which loads its parts on first use
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from crcen._support.files import atomic_file
 from crcen._support.lazy import pa, pq
@@ -25,8 +25,7 @@ from crcen.datasets.benchmark import Dataset
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.checks import check_whole_number
 from crcen.theory.price import positive_number
-
-Floats = NDArray[np.float64]
+from crcen.theory.rows import Array, Index
 
 _SIM1_MEAN = 1.5  # of the negatives' normal part; the positives' is its negative
 _SIM1_WIDTH = 0.5  # of both uniform parts, each towards the other class
@@ -67,27 +66,27 @@ def _rng(seed: int | np.random.SeedSequence) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(key))
 
 
-def _shuffled(name: str, pos: Floats, neg: Floats, rng: np.random.Generator, source: str) -> Dataset:
+def _shuffled(name: str, pos: Array, neg: Array, rng: np.random.Generator, source: str) -> Dataset:
     order = rng.permutation(len(pos) + len(neg))
     X, y = np.concatenate([pos, neg])[order], np.repeat([1, 0], [len(pos), len(neg)])[order]
     return Dataset(name, X, y, tuple(f"x{j}" for j in range(X.shape[1])), source)
 
 
-def sim1_posterior(X: ArrayLike, imbalance_ratio: float) -> Floats:
+def sim1_posterior(X: ArrayLike, imbalance_ratio: float) -> Array:
     """True probability P(y = 1 | x) of Sim1, for rows of shape (n_samples, 1) and negatives per positive."""
     x = np.clip(_rows(X, 1, "Sim1")[:, 0], -1e3, 1e3)  # 0 or 1 beyond
     log_ratio = _log_mass(x + _SIM1_MEAN - _SIM1_WIDTH) - _log_mass(x - _SIM1_MEAN)
     return np.asarray(scipy.special.expit(log_ratio - math.log(positive_number(imbalance_ratio, "imbalance_ratio"))))
 
 
-def _log_mass(low: Floats) -> Floats:
+def _log_mass(low: Array) -> Array:
     """log(Φ(low + width) − Φ(low)), with the interval reflected to the left of zero, where log Φ is exact."""
     low = np.minimum(low, -low - _SIM1_WIDTH)
     log_high = scipy.special.log_ndtr(low + _SIM1_WIDTH)
     return np.asarray(log_high + np.log1p(-np.exp(scipy.special.log_ndtr(low) - log_high)))
 
 
-def sim2_posterior(X: ArrayLike, imbalance_ratio: float) -> Floats:
+def sim2_posterior(X: ArrayLike, imbalance_ratio: float) -> Array:
     """True probability P(y = 1 | x) of Sim2, for rows of shape (n_samples, 3); parameters as in `sim1_posterior`."""
     rows, log_ratio = _rows(X, 3, "Sim2"), math.log(positive_number(imbalance_ratio, "imbalance_ratio"))
     with np.errstate(over="ignore"):  # beyond 1e154 the ratio is infinite, as it should be
@@ -110,7 +109,7 @@ class RareEvents:
     seed: int
     family: str
     files: tuple[Path, ...] = ()
-    _score: Callable[[Floats], Floats] = field(init=False, repr=False)
+    _score: Callable[[Array], Array] = field(init=False, repr=False)
     _slope: float = field(init=False, repr=False)
     _intercept: float = field(init=False, repr=False)
 
@@ -129,7 +128,7 @@ class RareEvents:
         """Names of the columns; that of the labels is ``y``."""
         return tuple(f"x{j}" for j in range(self.n_features))
 
-    def posterior(self, X: ArrayLike) -> Floats:
+    def posterior(self, X: ArrayLike) -> Array:
         """P(y = 1 | x) of rows (n, n_features)."""
         score = self._score(_rows(X, self.n_features, "posterior"))
         return np.asarray(scipy.special.expit(self._intercept + self._slope * score))
@@ -147,19 +146,19 @@ class RareEvents:
             raise InvalidInput(f"p must hold a probability for each of the {len(truth)} rows, {found}.")
         return float(np.mean(scipy.special.rel_entr(truth, given) + scipy.special.rel_entr(1.0 - truth, 1.0 - given)))
 
-    def sample(self, n: int, seed: int = 0) -> tuple[Floats, NDArray[np.int64]]:
+    def sample(self, n: int, seed: int = 0) -> tuple[Array, Index]:
         """Draw rows and labels that are not among those of the set; other seeds give other rows."""
         rng = _stream(self.seed, _SAMPLES, check_whole_number(seed, "seed", 0))
         X = _columns(rng, check_whole_number(n, "n", 1), self.n_features)
         return X, self._labels(rng, X)
 
-    def __iter__(self) -> Iterator[tuple[Floats, NDArray[np.int64]]]:
+    def __iter__(self) -> Iterator[tuple[Array, Index]]:
         for start in range(0, self.n, CHUNK_ROWS):
             rng = _stream(self.seed, _ROWS, start // CHUNK_ROWS)
             X = _columns(rng, min(CHUNK_ROWS, self.n - start), self.n_features)
             yield X, self._labels(rng, X)
 
-    def _labels(self, rng: np.random.Generator, X: Floats) -> NDArray[np.int64]:
+    def _labels(self, rng: np.random.Generator, X: Array) -> Index:
         return (rng.random(len(X)) < self.posterior(X)).astype(np.int64)
 
 
@@ -243,11 +242,11 @@ def _stream(*key: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(key)))
 
 
-def _columns(rng: np.random.Generator, n: int, n_features: int) -> Floats:
+def _columns(rng: np.random.Generator, n: int, n_features: int) -> Array:
     return rng.standard_normal((n, n_features), dtype=np.float32).astype(np.float64)
 
 
-def _intercept(scores: Floats, share: float) -> float:
+def _intercept(scores: Array, share: float) -> float:
     """The intercept at which the mean posterior is ``share``."""
     ends = -800.0 - float(scores.max()), 800.0 - float(scores.min())
 
@@ -257,7 +256,7 @@ def _intercept(scores: Floats, share: float) -> float:
     return float(scipy.optimize.brentq(excess, *ends, xtol=1e-15))
 
 
-def _smooth(rng: np.random.Generator, n_features: int) -> Callable[[Floats], Floats]:
+def _smooth(rng: np.random.Generator, n_features: int) -> Callable[[Array], Array]:
     linear = rng.standard_normal(n_features) * (rng.permutation(n_features) < (n_features + 1) // 2)
     linear /= np.linalg.norm(linear)
     ridges = rng.standard_normal((n_features, _RIDGES))
@@ -266,12 +265,12 @@ def _smooth(rng: np.random.Generator, n_features: int) -> Callable[[Floats], Flo
     return lambda X: X @ linear + np.tanh(X @ ridges + offsets) @ heights
 
 
-def _tree(rng: np.random.Generator, n_features: int) -> Callable[[Floats], Floats]:
+def _tree(rng: np.random.Generator, n_features: int) -> Callable[[Array], Array]:
     cut_columns = rng.integers(n_features, size=(_TREES, _CUTS))
     thresholds = rng.standard_normal((_TREES, _CUTS)) * 0.7
     leaves = rng.standard_normal((_TREES, 2**_CUTS))
 
-    def score(X: Floats) -> Floats:
+    def score(X: Array) -> Array:
         total = np.zeros(len(X))
         for columns, cuts, values in zip(cut_columns, thresholds, leaves, strict=True):
             total += values[(X[:, columns] > cuts) @ (1 << np.arange(_CUTS))]
@@ -283,7 +282,7 @@ def _tree(rng: np.random.Generator, n_features: int) -> Callable[[Floats], Float
 _FAMILIES = {"smooth": _smooth, "tree": _tree}
 
 
-def _rows(X: ArrayLike, n_features: int, name: str) -> Floats:
+def _rows(X: ArrayLike, n_features: int, name: str) -> Array:
     rows = np.asarray(X, dtype=np.float64)
     if rows.ndim != 2 or rows.shape[1] != n_features or not np.isfinite(rows).all():
         what = "NaN or infinite values" if rows.shape[1:] == (n_features,) else f"shape {rows.shape}"

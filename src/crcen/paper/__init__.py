@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from crcen._support.text import Values as Values
 from crcen.theory.rows import Array as Array
 from crcen.theory.rows import Bools as Bools
 from crcen.theory.rows import Index as Index
@@ -13,6 +14,5 @@ from crcen.theory.rows import LabelArray as LabelArray
 Seed = int | np.random.RandomState | None
 Classifier = Any  # of scikit-learn's interface
 Make = Callable[..., Classifier]  # keyword arguments → unfitted estimator
-Values = dict[str, Any]  # by name: a row of a run, parameters, settings
 Rows = Sequence[Mapping[str, Any]]
 Settings = Mapping[str, Any]

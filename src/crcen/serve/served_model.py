@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 import crcen
 from crcen import CostMatrix, CrcenError, InvalidInput, InvalidParameter, ReadOptions, TableClassifier, load
@@ -23,7 +22,7 @@ from crcen.commands.rules import RowRule, costs_from, weights_by_label, with_def
 from crcen.tables.reading import open_table
 from crcen.theory.goals import GOALS, ThresholdGoal, goal_of
 from crcen.theory.price import Price, sigmoid
-from crcen.theory.rows import alarms_above
+from crcen.theory.rows import Array, Bools, Index, alarms_above
 from crcen.theory.selective import AUDIT_FLOOR, audit_probabilities, audit_scores
 
 Row = dict[str, object]  # cells as JSON has them
@@ -276,8 +275,6 @@ def _costs(value: object, labels: list[object]) -> CostMatrix:
         raise InvalidParameter(f"costs must be a matrix of numbers: got {shown(value)}.") from None
 
 
-Array = NDArray[np.float64]
-
 # Up to this many rows are read cell by cell, with notes for each row; more are read as a data frame.
 FEW_ROWS = 64
 _MOST_EXPLAINED = 1_000
@@ -296,7 +293,7 @@ class Scored:
     """Decided rows."""
 
     p: Array  # natural probabilities
-    chosen: NDArray[np.int64]  # decisions as positions in `names`
+    chosen: Index  # decisions as positions in `names`
     names: list[object]  # labels, then actions
     threshold: float | None  # probability above which a row gets an alarm, for two classes without further actions
     notes: list[list[str]]  # how each row is unlike training; empty lists for many rows
@@ -390,7 +387,7 @@ class ServedModel:
         inside = (e > 1.0001 * e.min()) & (e < 1.0) & (scores[quiet] > 0.0)
         return float(np.median(e[inside] / scores[quiet][inside])) if inside.any() else None
 
-    def audit_probabilities(self, p: Array, quiet: NDArray[np.bool_]) -> Array:
+    def audit_probabilities(self, p: Array, quiet: Bools) -> Array:
         """The probability of an audit of each row: 1 for alarms."""
         e = np.full(len(p), self._audit)
         if self._audit_scale is not None:

@@ -4,14 +4,11 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crcen._support.lazy import optimize, special, stats
 from crcen.exceptions import InvalidParameter
 from crcen.theory.intervals import LEVEL, UNKNOWN, Interval, clopper_pearson
-from crcen.theory.rows import Array, Bools, Index, effective_rows, normalised
-
-Keys = NDArray[np.uint64]
+from crcen.theory.rows import Array, Bools, Hashes, Index, effective_rows, normalised
 
 # Smallest audit probability as a share of equal probabilities: most of Neyman's gain, and bounds that stay short.
 AUDIT_FLOOR = 0.7
@@ -48,7 +45,7 @@ def audit_probabilities(scores: Array, quiet: Bools, n_audits: float, *, floor: 
     return found
 
 
-def row_hash(keys: Keys, seed: int) -> Array:
+def row_hash(keys: Hashes, seed: int) -> Array:
     """A number in [0, 1) for each key, the same for the same seed and key in any order (SplitMix64)."""
     start = (int(seed) * 0x9E3779B97F4A7C15 + 0xD1B54A32D192ED03) & 0xFFFFFFFFFFFFFFFF
     with np.errstate(over="ignore"):
@@ -61,7 +58,7 @@ def row_hash(keys: Keys, seed: int) -> Array:
     return np.asarray((z >> np.uint64(11)).astype(np.float64) * 2.0**-53)
 
 
-def audit_draws(keys: Keys, e: Array, seed: int) -> Bools:
+def audit_draws(keys: Hashes, e: Array, seed: int) -> Bools:
     """Independent draws with probabilities e; the same seed and row key give the same draw."""
     return np.asarray(row_hash(keys, seed) < e)
 
