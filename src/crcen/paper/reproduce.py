@@ -25,21 +25,9 @@ from crcen._support.progress import steps
 from crcen._support.text import attributes, closest
 from crcen.datasets.benchmark import Dataset
 from crcen.exceptions import TrainingFailed
-from crcen.paper import Array, Classifier, Index, Make, Rows, Seed, Settings, Values
+from crcen.paper import Array, Classifier, Index, Make, Rows, Seed, Settings, Values, protocol
 from crcen.paper.methods import Tuning, factory, make_method
-from crcen.paper.protocol import (
-    OWN_METRIC,
-    RunFolder,
-    Split,
-    Table,
-    each_split,
-    error_sentence,
-    params_of,
-    published,
-    select,
-    settings_hash,
-    tuning_of,
-)
+from crcen.paper.protocol import OWN_METRIC, RunFolder, Split, Table, published
 from crcen.theory.expense import ExpenseTable
 from crcen.theory.price import sigmoid
 from crcen.theory.rows import Axes
@@ -203,7 +191,7 @@ def run_table3(
     run = RunFolder(folder, {**settings, "methods": list(methods)}, key=("dataset", "split", "method"))
     every = product(settings["sets"], range(settings["splits"]), methods)
     todo = [one for one in every if not run.has(**dict(zip(run.key, one, strict=True)))]
-    for data, split, method in each_split("table 3", todo, settings, home):
+    for data, split, method in protocol.each_split("table 3", todo, settings, home):
         run.add([_evaluate(data, split, method, settings, selected, engine)])
     run.write_tables({"table3": table3(run.rows, settings), "table3_ranks": table3_ranks(run.rows)})
     return run
@@ -219,19 +207,19 @@ def _evaluate(data: Dataset, split: Split, method: str, settings: Settings, sele
     make = replaced.get(method, partial(make_method, method))
     X, y, X_test, y_test = data.X[split.train], data.y[split.train], data.X[split.test], data.y[split.test]
     try:
-        tuning = None if method in replaced else tuning_of(method)
+        tuning = None if method in replaced else protocol.tuning_of(method)
         if tuning is not None:
             start, searched = time.perf_counter(), len(selected.rows)
-            chosen = select(selected, data, split, method, settings, engine)
+            chosen = protocol.select(selected, data, split, method, settings, engine)
             if len(selected.rows) > searched:
                 row["search_seconds"] = time.perf_counter() - start
             if "error" in chosen:
                 return row | {"error": chosen["error"]}
-            params = params_of(tuning, chosen, settings, seed)
+            params = protocol.params_of(tuning, chosen, settings, seed)
             tuned = [key for key in ("hidden", "l2", "cost_ratio") if key in chosen]
             row |= {key: chosen[key] for key in tuned} | {"cv_score": chosen["score"]}
             if settings["scoring"] == OWN_METRIC:
-                by_g_mean = params_of(tuning, chosen["g_mean"], settings, seed)
+                by_g_mean = protocol.params_of(tuning, chosen["g_mean"], settings, seed)
                 row |= {f"g_mean_{key}": chosen["g_mean"][key] for key in tuned}
         if method == "crcen_ensemble":
             params["n_members"] = settings["members"]
@@ -245,7 +233,7 @@ def _evaluate(data: Dataset, split: Split, method: str, settings: Settings, sele
                 other = make(**by_g_mean).fit(X, y)
                 scores["g_mean"] = float(crcen.confusion_counts(y_test, other.predict(X_test)).g_mean)
     except (ValueError, TrainingFailed) as error:
-        return row | {"error": error_sentence(error)}
+        return row | {"error": protocol.error_sentence(error)}
     return row | scores
 
 
@@ -359,7 +347,7 @@ def run_figure1(
     last = {"curve": list(CURVES)[-1], "weight": f"{alphas[-1]:g}"}
     every = [(name, number, "") for name in settings["sets"] for number in range(settings["splits"])]
     todo = [one for one in every if not run.has(dataset=one[0], split=one[1], **last)]
-    for data, split, _ in each_split("figure 1", todo, settings, home):
+    for data, split, _ in protocol.each_split("figure 1", todo, settings, home):
         run.add(_counts(data, split, alphas, settings, selected, engine))
     for suffix in ("svg", "png"):
         run.write(f"figure1.{suffix}", draw_figure1(run.rows, suffix))
@@ -371,8 +359,8 @@ def _counts(
     data: Dataset, split: Split, alphas: Sequence[float], settings: Settings, selected: RunFolder, engine: str
 ) -> list[Values]:
     """(FN, FP) on a split's test rows for every weight, by retraining and by moving the plain network's threshold."""
-    chosen = select(selected, data, split, "crcen", settings, engine)
-    params = params_of(Tuning(), chosen, settings, settings["seed"] + split.number)
+    chosen = protocol.select(selected, data, split, "crcen", settings, engine)
+    params = protocol.params_of(Tuning(), chosen, settings, settings["seed"] + split.number)
     X, y = data.X[split.train], data.y[split.train]
     X_test, y_test = data.X[split.test], data.y[split.test]
     n_pos, test_pos = int(y.sum()), int(y_test.sum())
@@ -710,16 +698,16 @@ def reproduce(
         allowed = " and ".join(_ARTEFACTS_OF[reading])
         raise crcen.InvalidParameter(f"the reading {reading} is of {allowed}: got {artefact}.")
     settings = read_settings(quick, config, reading)
-    protocol = settings["protocol"]
-    protocol |= {name: given for name, given in (("selection", selection), ("scoring", scoring)) if given is not None}
-    for name in _CHOICES.keys() & protocol.keys():
-        choice(name, protocol[name], _CHOICES[name])
+    shared = settings["protocol"]
+    shared |= {name: given for name, given in (("selection", selection), ("scoring", scoring)) if given is not None}
+    for name in _CHOICES.keys() & shared.keys():
+        choice(name, shared[name], _CHOICES[name])
     if methods is not None and artefact not in ("table3", "all"):
         raise crcen.InvalidParameter(f"methods are those of table3: got {artefact}.", parameter="methods")
     if methods is not None:
         own = settings["table3"]["methods"]
         settings["table3"]["methods"] = method_names(methods, own if reading == "scikit-learn" else crcen.METHODS)
-    folder = Path(out or f"runs/{'quick' if quick else 'full'}-{settings_hash(settings)}")
+    folder = Path(out or f"runs/{'quick' if quick else 'full'}-{protocol.settings_hash(settings)}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -745,24 +733,24 @@ def method_names(text: str, allowed: Iterable[str] | None = None) -> list[str]:
 
 
 def _rebuild(artefact: str, settings: Values, folder: Path, home: Path | None, engine: str) -> Reproduction:
-    protocol, runs, figure = settings["protocol"], dict[str, RunFolder](), ""
+    shared, runs, figure = settings["protocol"], dict[str, RunFolder](), ""
     wanted = ARTEFACTS if artefact == "all" else (artefact,)
     if "table1" in wanted:
         runs["table1"] = run_table1(settings["table1"], folder / "table1", engine)
     if "table2" in wanted:
-        runs["table2"] = run_table2(protocol, folder / "table2", home)
+        runs["table2"] = run_table2(shared, folder / "table2", home)
     if "table3" in wanted or "figure1" in wanted:
-        selected = RunFolder(folder / "selection", protocol, key=("dataset", "split", "method"))
+        selected = RunFolder(folder / "selection", shared, key=("dataset", "split", "method"))
     if "table3" in wanted:
         methods = settings["table3"]["methods"]
-        runs["table3"] = run_table3(protocol, methods, folder / "table3", selected, home, engine)
+        runs["table3"] = run_table3(shared, methods, folder / "table3", selected, home, engine)
     if "figure1" in wanted:
         alphas = settings["figure1"]["alphas"]
-        runs["figure1"] = run_figure1(protocol, alphas, folder / "figure1", selected, home, engine)
+        runs["figure1"] = run_figure1(shared, alphas, folder / "figure1", selected, home, engine)
         figure = (folder / "figure1" / "figure1.svg").read_text()
     tables = [table for run in runs.values() for table in run.tables]
     if artefact == "all":
-        tables.append(claims(runs["table1"].rows, runs["table3"].rows, runs["figure1"].rows, protocol))
+        tables.append(claims(runs["table1"].rows, runs["table3"].rows, runs["figure1"].rows, shared))
         write_atomic(folder / "claims.md", tables[-1].markdown())
     # A single artefact has its own page, so that it does not replace that of all.
     write_atomic(folder / ("report.html" if artefact == "all" else f"{artefact}.html"), _page(tables, figure))

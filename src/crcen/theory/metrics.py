@@ -13,18 +13,7 @@ from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory import checks
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.intervals import UNKNOWN, Interval, auc_interval, cost_interval, normal_interval, share_interval
-from crcen.theory.rows import (
-    Array,
-    Bools,
-    Clusters,
-    EqualByArrays,
-    FloatOrArray,
-    Index,
-    as_numpy,
-    divided,
-    scalar,
-    short,
-)
+from crcen.theory.rows import Array, Bools, EqualByArrays, FloatOrArray, Index, as_numpy, divided, scalar, short
 
 # A probability of exactly 0 would make the log loss infinite.
 _SMALLEST = 1e-15
@@ -369,7 +358,7 @@ def row_draws(counts: Index, n_resamples: int, generator: np.random.Generator) -
 
 
 def bootstrap_sums(
-    contributions: Array, n_resamples: int, generator: np.random.Generator, clusters: Clusters | None = None
+    contributions: Array, n_resamples: int, generator: np.random.Generator, clusters: NDArray[np.generic] | None = None
 ) -> Array:
     """Sums (n_resamples, sums) over bootstrap resamples of rows or of clusters, from what each row adds (n, sums).
 
