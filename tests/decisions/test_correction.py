@@ -22,19 +22,8 @@ from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from three_classes import LABELS, NEW, SHARES, TRUTH, WEIGHTS, P, X, Y
 
-from crcen import (
-    Alpha,
-    Budget,
-    CostMatrix,
-    CostRatio,
-    InvalidInput,
-    InvalidParameter,
-    Lam,
-    PosteriorCorrection,
-    correct_proba,
-    posterior,
-    resolve,
-)
+import crcen
+from crcen import Alpha, Budget, CostRatio, InvalidInput, InvalidParameter, PosteriorCorrection, correct_proba
 from crcen.datasets.simulated import make_sim2, sim2_posterior
 from crcen.paper.methods import make_method
 from crcen.theory.price import Price, sigmoid
@@ -145,7 +134,7 @@ def test_logistic_regression_loses_the_logarithm_of_its_weight_from_the_intercep
     X, y = few
     plain = LogisticRegression(class_weight={0: 1, 1: 8}).fit(X, y)
     expected = sigmoid(X @ plain.coef_[0] + plain.intercept_[0] - np.log(8))
-    for weighting in ("auto", CostRatio(8), Budget(8), Lam(8 / 9), 8 / 9, {0: 1, 1: 8}, Alpha(8 / 5)):
+    for weighting in ("auto", CostRatio(8), Budget(8), crcen.Lam(8 / 9), 8 / 9, {0: 1, 1: 8}, Alpha(8 / 5)):
         model = PosteriorCorrection(LogisticRegression(class_weight={0: 1, 1: 8}), weighting=weighting).fit(X, y)
         np.testing.assert_allclose(model.predict_proba(X)[:, 1], expected, rtol=1e-10)
         np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0, rtol=1e-12)
@@ -323,7 +312,7 @@ def test_a_weighted_classifier_of_three_classes_gets_natural_probabilities(kind,
     np.testing.assert_allclose(p.mean(axis=0), plain.mean(axis=0), atol=0.01)
     # Decisions stay those of the weighted classifier, price="training".
     np.testing.assert_array_equal(model.predict(NEW), model.estimator_.predict(NEW))
-    costs = CostMatrix(10.0 * (1 - np.eye(3)))
+    costs = crcen.CostMatrix(10.0 * (1 - np.eye(3)))
     at_costs = PosteriorCorrection(kind(class_weight=class_weight, **settings), price=costs).fit(X, LABELS[Y])
     np.testing.assert_array_equal(at_costs.predict(NEW), at_costs.classes_[p.argmax(axis=1)])
 
@@ -460,11 +449,11 @@ def test_a_resampled_prior_is_undone_by_bayes_rule(p, natural, sampled):
         assert correct_proba([q], sampled_prior=sampled, natural_prior=natural)[0] == pytest.approx(p, rel=1e-8)
 
 
-@pytest.mark.parametrize("same", [CostRatio(5), Budget(5), Lam(5 / 6), 5 / 6, {0: 1, 1: 5}, [1, 5]])
+@pytest.mark.parametrize("same", [CostRatio(5), Budget(5), crcen.Lam(5 / 6), 5 / 6, {0: 1, 1: 5}, [1, 5]])
 def test_a_weight_is_undone_as_posterior_does_and_under_sampling_as_published(same):
     """Dal Pozzolo et al. 2015: p = β q / (β q − q + 1) where a share β of the negatives is kept."""
     q, beta, natural = np.linspace(0, 1, 101), 0.05, 0.02
-    np.testing.assert_allclose(correct_proba(q, weighting=same), posterior(q, CostRatio(5)), rtol=1e-12)
+    np.testing.assert_allclose(correct_proba(q, weighting=same), crcen.posterior(q, CostRatio(5)), rtol=1e-12)
     sampled = natural / (natural + beta * (1 - natural))
     expected = beta * q / (beta * q - q + 1)
     np.testing.assert_allclose(correct_proba(q, sampled_prior=sampled, natural_prior=natural), expected, rtol=1e-12)
@@ -486,9 +475,9 @@ def test_two_columns_are_both_corrected_and_keep_small_numbers():
 def test_an_alpha_needs_the_share_of_positives_among_the_rows_trained_on(weighting, alpha):
     with pytest.raises(InvalidParameter, match="needs the class shares"):
         correct_proba([0.5], weighting=weighting)
-    expected = posterior(0.5, CostRatio(alpha * 99))
+    expected = crcen.posterior(0.5, CostRatio(alpha * 99))
     assert correct_proba([0.5], weighting=weighting, natural_prior=0.01)[0] == pytest.approx(expected)
-    assert correct_proba([0.5], weighting=resolve(weighting, 1, 99))[0] == pytest.approx(expected)
+    assert correct_proba([0.5], weighting=crcen.resolve(weighting, 1, 99))[0] == pytest.approx(expected)
     # Weights on resampled rows multiply; the weighting is resolved on the resampled rows.
     q = sigmoid(np.log([0.03 / 0.97 * 4 * alpha * (0.2 / 0.8) / (0.01 / 0.99)]))
     for same in (CostRatio(4 * alpha), weighting):

@@ -16,19 +16,7 @@ from three_classes import LABELS, NEW, TRUTH
 
 import crcen
 from bench.choices.equivalence import equivalence_report
-from crcen import (
-    Alpha,
-    Budget,
-    Capacity,
-    CostRatio,
-    ExpenseCurve,
-    InvalidInput,
-    InvalidParameter,
-    Lam,
-    PrecisionAtLeast,
-    RecallAtLeast,
-    Schedule,
-)
+from crcen import Budget, CostRatio, ExpenseCurve, InvalidInput, InvalidParameter, PrecisionAtLeast, RecallAtLeast
 from crcen import choose_weighting as choose
 from crcen.models.search.classifier_cv import path_logits
 from crcen.paper.estimators import MovedThresholdClassifier
@@ -171,14 +159,14 @@ def rows(rare_rows):
     [
         LINEAR,
         {"hidden": (4,), "max_epochs": 3, "n_members": 2, "random_state": 3},
-        {"hidden": (4,), "max_epochs": 4, "schedule": Schedule(early_stopping=True), "random_state": 1},
+        {"hidden": (4,), "max_epochs": 4, "schedule": crcen.Schedule(early_stopping=True), "random_state": 1},
     ],
 )
 def test_the_stack_is_what_single_fits_give(rows, params):
     X, y = rows
     splits = list(StratifiedKFold(3, shuffle=True, random_state=0).split(X, y))
     splits[0] = tuple(np.isin(np.arange(len(y)), part) for part in splits[0])  # masks will do
-    path = path_logits(CRCENClassifier(**params), X, y, [None, Budget(4), Alpha(2)], splits)
+    path = path_logits(CRCENClassifier(**params), X, y, [None, Budget(4), crcen.Alpha(2)], splits)
     assert path.logits.shape == (3, len(y))
     for weighting, logits in zip(path.weightings, path.logits, strict=True):
         for train, held_out in splits:
@@ -202,7 +190,7 @@ def test_from_estimator_on_test_rows_counts_the_decisions_of_refits(rows, model,
 
 def test_from_estimator_judges_every_row_once_and_never_the_training_rows(rows):
     X, y = rows
-    deep = CRCENClassifier(hidden=(64,), l2=0, schedule=Schedule(solver="lbfgs"), max_epochs=200, random_state=0)
+    deep = CRCENClassifier(hidden=(64,), l2=0, schedule=crcen.Schedule(solver="lbfgs"), max_epochs=200, random_state=0)
     curve = ExpenseCurve.from_estimator(deep, X[:150], y[:150], [CostRatio(1), CostRatio(4)])
     assert curve.counts.fn[0] + curve.counts.tp[0] == y[:150].sum()
     assert deep.fit(X[:150], y[:150]).score(X[:150], y[:150]) == 1.0  # it knows its training rows by heart ...
@@ -224,7 +212,7 @@ def test_labels_do_not_matter_and_other_classifiers_of_ours_keep_their_own_way(r
 @pytest.fixture(scope="module")
 def search(rows):
     X, y = rows
-    path = [Alpha(0.5), Alpha(1), Alpha(2)]
+    path = [crcen.Alpha(0.5), crcen.Alpha(1), crcen.Alpha(2)]
     return CRCENClassifierCV(path, hidden=(4,), l2=1e-3, max_epochs=5, random_state=0).fit(X, y)
 
 
@@ -259,11 +247,11 @@ def test_bad_predictions_and_estimators_are_refused(rows, search):
         (lambda: predicted(Y, P[:3]), InvalidInput, "one value for each of the 4 rows"),
         (lambda: predicted(Y, P, PATH[::-1]), InvalidParameter, "increase in cost ratio"),
         (lambda: predicted(Y, P, PATH[:1]), InvalidParameter, "at least two"),
-        (lambda: predicted(Y, P, [Lam(0.5), {0: 1}]), InvalidParameter, "got {0: 1}"),
+        (lambda: predicted(Y, P, [crcen.Lam(0.5), {0: 1}]), InvalidParameter, "got {0: 1}"),
         (lambda: predicted(Y, P, level=95), InvalidParameter, "level must lie"),
         (lambda: predicted(Y, P, n_resamples=0), InvalidParameter, "n_resamples must be"),
         (lambda: predicted([0, 1, 2, 1], np.full((4, 3), 0.5)), InvalidInput, "each row with the sum 1"),
-        (lambda: predicted([0, 1, 2, 1], np.full((4, 3), 1 / 3), [Lam(0.5)]), InvalidParameter, "for two classes"),
+        (lambda: predicted([0, 1, 2, 1], np.full((4, 3), 1 / 3), [CostRatio(1)]), InvalidParameter, "for two classes"),
         (lambda: curve(GaussianNB(), X, y), InvalidParameter, "has neither; give its out-of-fold predict_proba"),
         (lambda: curve(model, X[:20], np.arange(20) == 3), InvalidInput, "cannot split"),
         (lambda: curve(model, X, np.zeros(len(X)), cv=HELD_OUT), InvalidInput, "two classes"),
@@ -298,7 +286,7 @@ def figures_of(chosen):
     [
         *((RecallAtLeast(goal), lambda recall, *_, goal=goal: recall >= goal, max) for goal in (0.3, 0.8, 1.0)),
         *((PrecisionAtLeast(goal), lambda _, right, __, goal=goal: right >= goal, min) for goal in (0.2, 0.5)),
-        *((Capacity(n, per="day"), lambda *figures, n=n: 1000 * figures[2] <= n, min) for n in (20, 300)),
+        *((crcen.Capacity(n, per="day"), lambda *figures, n=n: 1000 * figures[2] <= n, min) for n in (20, 300)),
     ],
 )
 def test_a_goal_is_met_at_the_threshold_of_brute_force(goal, met, best, tied):
@@ -354,12 +342,12 @@ def test_a_model_is_asked_about_rows_it_did_not_see_and_a_search_out_of_fold(rar
         choose(search, RecallAtLeast(0.8))
 
 
-@pytest.mark.parametrize("goal", [RecallAtLeast(0.6), PrecisionAtLeast(0.2), Capacity(40)])
+@pytest.mark.parametrize("goal", [RecallAtLeast(0.6), PrecisionAtLeast(0.2), crcen.Capacity(40)])
 def test_weights_are_copies_and_their_unit_has_no_meaning(goal):
     y, p = draw(300, 6)
     rng, rows = np.random.default_rng(0), np.empty((300, 1))
     copies, weights = rng.integers(0, 3, 300), rng.uniform(0.2, 3.0, 300)
-    if not isinstance(goal, Capacity):
+    if not isinstance(goal, crcen.Capacity):
         weighted = choose(Answers(p), goal, rows, y, sample_weight=copies, n_resamples=5)
         copied = choose(curve_of(np.repeat(y, copies), np.repeat(p, copies)), goal, n_resamples=5)
         assert figures_of(weighted) == pytest.approx(figures_of(copied))
@@ -389,10 +377,10 @@ def test_goals_models_and_rows_that_cannot_be_used_are_refused(rare_rows, three)
     for arguments, sentence in (
         ((few, PrecisionAtLeast(0.6)), "no threshold has precision of at least 0.6: the best on these rows is 0.5"),
         ((few, PrecisionAtLeast(0.2)), "every price has precision of at least 0.2, since 25 % of all rows"),
-        ((few, Capacity(1)), "25 % of the rows share the largest probability, 0.9"),
-        ((curve_of([1, 0, 0, 1], [0.3] * 4), Capacity(1)), "100 % of the rows share the largest probability, 0.3"),
-        ((few, Capacity(8)), "allow an alarm on every row"),
-        ((few, Capacity(8, per="day")), "needs the number of rows a day"),
+        ((few, crcen.Capacity(1)), "25 % of the rows share the largest probability, 0.9"),
+        ((curve_of([1, 0], [0.3] * 2), crcen.Capacity(1)), "100 % of the rows share the largest probability, 0.3"),
+        ((few, crcen.Capacity(8)), "allow an alarm on every row"),
+        ((few, crcen.Capacity(8, per="day")), "needs the number of rows a day"),
         ((few, Budget(3)), "a goal must be Capacity"),
         ((few, RecallAtLeast(1.0)), "no finite price has recall of at least 1"),
         ((retrained, goal), "not nested"),
@@ -515,6 +503,6 @@ def test_folds_judge_every_row_once_and_a_network_too_strongly_penalised_cannot_
     assert report.verdict == "no difference shown"
     # l2 holds a plain network near the share of positives, so that hardly a row exceeds the threshold or all do.
     rows = crcen.make_sim1(300, 6000, seed=3)
-    report = equivalence_report(CRCENClassifier(l2=3.0, **CONVEX), rows.X, rows.y, Alpha(1))
+    report = equivalence_report(CRCENClassifier(l2=3.0, **CONVEX), rows.X, rows.y, crcen.Alpha(1))
     assert report.verdict == "trained cheaper"
     assert report.cost_trained < 0.7 * report.cost_cut
