@@ -320,7 +320,7 @@ def test_columns_signs_and_targets_follow_the_positive_class(labels, column):
     assert (labels.column, {labels.positive, labels.negative}) == (column, set(labels.classes.tolist()))
     y = np.array([labels.positive, labels.negative, labels.positive])
     target = labels.target(y)
-    assert target.tolist() == labels.is_positive(y).tolist() == [True, False, True]
+    assert target.tolist() == [True, False, True]
     assert (labels.encode(y) == column).tolist() == target.tolist()
     assert labels.decode(target).tolist() == labels.decode(labels.encode(y)).tolist() == y.tolist()
     logits = np.array([-1.0, 2.0])
@@ -343,7 +343,6 @@ def test_three_classes_have_numbers_and_no_positive_class():
         _ = labels.column
     with pytest.raises(InvalidInput, match="every row of class b has sample_weight 0"):
         labels.counts(labels.encode(y), [0, 2, 3, 4])
-    assert LAST.is_positive(["yes", "maybe"]).tolist() == [True, False]
     with pytest.raises(InvalidInput, match="y must hold the labels \\['no', 'yes'\\] only: got 'maybe'"):
         LAST.encode(["yes", "maybe"])
 

@@ -212,7 +212,7 @@ class Application:
     """Projects of one user; models are saved in a folder, and `asgi` serves requests with the token."""
 
     def __init__(self, folder: Path, work: Path, token: str) -> None:
-        self._saved, self._work, self._token = folder, work, token
+        self._saved, self._work = folder, work
         self._projects: dict[str, Project] = {}
         self._lock = threading.Lock()
         one = "/api/projects/{id}"

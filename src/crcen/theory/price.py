@@ -521,10 +521,6 @@ class Labels:
         numbers = self.encode(y, name)
         return numbers if self.positive is None else numbers == self.column
 
-    def is_positive(self, y: ArrayLike) -> Bools:
-        """Where labels are the positive class; every other label counts as negative."""
-        return np.asarray(np.asarray(as_numpy(y)) == self.positive, dtype=np.bool_)
-
     def decode(self, decided: Index | Bools) -> LabelArray:
         """Labels of class numbers, or of truth values for the positive class."""
         if decided.dtype == np.bool_:
