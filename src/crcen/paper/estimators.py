@@ -589,7 +589,6 @@ class GranularSVMClassifier(SignedScoreClassifier):
 
 # The paper's network: one standardised hidden layer, trained at the price, balanced on the training rows.
 PAPER: Values = {"hidden": (32,), "l2": 1e-4, "n_members": 1, "encoding": "standard", "calibration": "paper"}
-_SAMPLERS = {"smote": "SMOTE", "adasyn": "ADASYN"}
 _MAX_PAIRS_AT_ONCE = 2**17  # in prediction
 _TIE = 1e-9  # decides for an alarm
 
@@ -655,8 +654,8 @@ class ResampledClassifier(SignedScoreClassifier, GroupedParameters):
 
     def resample(self, X: Array, y: LabelArray) -> tuple[Array, LabelArray]:
         """Rows and labels after rebalancing, in the units of X."""
-        check_choice(self, "sampler", tuple(_SAMPLERS))
-        sampler = getattr(need("imblearn.over_sampling", "baselines"), _SAMPLERS[self.sampler])
+        check_choice(self, "sampler", ("smote", "adasyn"))
+        sampler = getattr(need("imblearn.over_sampling", "baselines"), self.sampler.upper())
         scaler = StandardScaler().fit(X)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         try:

@@ -175,7 +175,7 @@ class TableSurvey:
     counted: frozenset[str] = frozenset()  # columns of numbers whose values are counted, too
     seed: int = 0  # of the sample
     sample_rows: int = SAMPLE_ROWS
-    labels: dict[object, int] = field(default_factory=dict)  # rows of each label
+    labels: Counter[object] = field(default_factory=Counter)  # rows of each label
     n_rows: int = 0  # with a label
     n_unlabelled: int = 0
 
@@ -191,8 +191,7 @@ class TableSurvey:
         self.n_rows, self.n_unlabelled = self.n_rows + len(frame), self.n_unlabelled + n_unlabelled
         if not len(frame):
             return
-        for label, number in frame[self.target].value_counts().items():
-            self.labels[label] = self.labels.get(label, 0) + int(number)
+        self.labels.update(frame[self.target].value_counts().to_dict())
         if len(self.labels) > _MOST_LABELS:
             message = f"the target {self.target} must have 2 to 50 different values: got more than {_MOST_LABELS}"
             raise InvalidInput(f"{message}; make them fewer first.")
