@@ -19,6 +19,7 @@ from crcen._support.text import attributes, listed
 from crcen.tables.cells import TableCells
 from crcen.tables.columns import Column, blocks_of
 from crcen.theory.rows import Array, Bools, DataFrame, Hashes, Index, LabelArray, Series
+from crcen.theory.selective import mixed_bits
 
 FALSE_MATCH_RATE = 0.25
 # Of more different rows, those with the smallest hashes are kept; new rows are compared if their hashes are as small.
@@ -276,15 +277,6 @@ def _parts(columns: Sequence[Column], table: TableCells, parts: Sequence[LabelAr
 def name_key(name: str) -> np.uint64:
     """A number for a name."""
     return np.uint64(int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big"))
-
-
-def mixed_bits(values: Hashes) -> Hashes:
-    """Splitmix64: every bit of the result depends on every bit of the value."""
-    with np.errstate(over="ignore"):
-        values = values + np.uint64(0x9E3779B97F4A7C15)
-        values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return values ^ (values >> np.uint64(31))
 
 
 def _of_numbers(values: Array, name: str) -> Hashes:

@@ -16,9 +16,10 @@ from crcen._support.lazy import stats
 from crcen._support.text import json_value, listed
 from crcen.tables.cells import ColumnCells, TableCells, stacked
 from crcen.tables.columns import BooleanColumn, Column, DateColumn, DroppedColumn, NumberColumn, why_repeating
-from crcen.tables.fingerprint import are_coarse, duplicated_class, mixed_bits, name_key, times_written
+from crcen.tables.fingerprint import are_coarse, duplicated_class, name_key, times_written
 from crcen.theory.limits import FEWEST_OF_A_CLASS, LEAK_AREA, NEAR_PERFECT_AREA
 from crcen.theory.rows import Array, Bools, Hashes, Index
+from crcen.theory.selective import mixed_bits
 
 # Chance of any false sign, over all comparisons of a table.
 _LEVEL = 1e-4

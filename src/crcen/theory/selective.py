@@ -45,17 +45,20 @@ def audit_probabilities(scores: Array, quiet: Bools, n_audits: float, *, floor: 
     return found
 
 
-def row_hash(keys: Hashes, seed: int) -> Array:
-    """A number in [0, 1) for each key, the same for the same seed and key in any order (SplitMix64)."""
-    start = (int(seed) * 0x9E3779B97F4A7C15 + 0xD1B54A32D192ED03) & 0xFFFFFFFFFFFFFFFF
+def mixed_bits(values: Hashes) -> Hashes:
+    """Splitmix64: every bit of the result depends on every bit of the value."""
     with np.errstate(over="ignore"):
-        z = keys.astype(np.uint64) + np.uint64(start)
-        for _ in range(2):  # twice: neighbouring keys and seeds must not be related
-            z = z + np.uint64(0x9E3779B97F4A7C15)
-            z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-            z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-            z = z ^ (z >> np.uint64(31))
-    return np.asarray((z >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+        values = values + np.uint64(0x9E3779B97F4A7C15)
+        values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return values ^ (values >> np.uint64(31))
+
+
+def row_hash(keys: Hashes, seed: int) -> Array:
+    """A number in [0, 1) for each key, the same for the same seed and key in any order."""
+    start = (int(seed) * 0x9E3779B97F4A7C15 + 0xD1B54A32D192ED03) & 0xFFFFFFFFFFFFFFFF
+    bits = mixed_bits(mixed_bits(keys.astype(np.uint64) + np.uint64(start)))  # twice: neighbours must not be related
+    return np.asarray((bits >> np.uint64(11)).astype(np.float64) * 2.0**-53)
 
 
 def audit_draws(keys: Hashes, e: Array, seed: int) -> Bools:
