@@ -278,7 +278,8 @@ def test_detection_reads_what_a_person_sees_where_libraries_do_not(tmp_path, nam
         ("a,b\n1,'x,y'\n", {"quote": "'"}, {"a": ["1"], "b": ["x,y"]}),
         ('a,b\n"1,x"\n', {"quote": "none"}, {"a": ['"1'], "b": ['x"']}),
         ("a;b\n1,500;x\n", {"decimal": "."}, {"a": ["1,500"], "b": ["x"]}),
-        ("a,b\n1.500,x\n", {"decimal": ","}, {"a": ["1.500"], "b": ["x"]}),
+        ("a,b\n1.500,x\n", {"decimal": ","}, {"a": ["1500"], "b": ["x"]}),
+        ("a,b\n1.5,x\n", {"decimal": ","}, {"a": ["1.5"], "b": ["x"]}),
         ("note\nmore\na,b\n1,x\n", {"skip_rows": 2}, {"a": ["1"], "b": ["x"]}),
         ("a,a,b,a_2\n1,2,3,4\n", {"rename_duplicates": True}, {"a": ["1"], "a_3": ["2"], "b": ["3"], "a_2": ["4"]}),
         ("a,b\n-200,x\n-200.0,y\n3,-200\n", {"missing": -200}, {"a": [None, None, "3"], "b": ["x", "y", None]}),
@@ -289,6 +290,24 @@ def test_detection_reads_what_a_person_sees_where_libraries_do_not(tmp_path, nam
 def test_options_override_detection(tmp_path, content, options, expected):
     frame = open_table(written(tmp_path / "a.csv", content), ReadOptions(**options)).read()
     assert {name: [None if cell != cell else cell for cell in cells] for name, cells in frame.items()} == expected
+
+
+@pytest.mark.parametrize(
+    ("cells", "first", "note"),
+    [
+        (["35.000", "1.500"], "35.000", "decimal points: 35.000 may also be 35000; state the decimal mark"),
+        (["35.000", "1,5"], "35000", "decimal commas and points between thousands"),  # one file, one decimal mark
+        (["35.000", "1,5", "2.000"], "35000", "decimal commas and points between thousands"),
+        (["35.000", "0.500"], "35.000", ""),  # no number has groups that begin with 0
+        (["35.000", "1.5"], "35.000", ""),
+        (["35.000", "1,500", "2.000"], "35.000", "decimal points: 35.000 may also be 35000"),
+        (["35", "1500"], "35", ""),
+    ],
+)
+def test_points_before_three_digits_are_read_as_the_other_cells_show(tmp_path, cells, first, note):
+    text = "a;b\n" + "".join(f"{cell};x\n" for cell in cells)
+    table = open_table(written(tmp_path / "a.csv", text))
+    assert (table.read()["a"][0], [note in one for one in table.notes]) == (first, [True] if note else [])
 
 
 def test_an_encoding_is_checked_and_used(tmp_path):
