@@ -202,13 +202,14 @@ def read_numbers(codes: Index, distinct: Series) -> NumberReading | None:
     if not glance or sum(_cell(one) is not None for one in glance) < _ENOUGH * len(glance):
         return None
     cells = [None if marked else _cell(one) for one, marked in zip(distinct, is_mark, strict=True)]
-    affixes, scales, units = Counter[str](), Counter[str](), Counter[str]()
+    affixes, scales, parted, units = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     for cell, count in zip(cells, counts, strict=True):
         if cell is not None:
             affixes[cell.affix] += int(count)
             scales[cell.scale] += int(count)
+            parted["" if cell.body.isdigit() else cell.scale] += int(count)
             units[cell.unit] += int(count)
-    are_scaled = _are_scaled(*map(_common, (scales, units)))
+    are_scaled = _are_scaled(*map(_common, (scales, parted, units)))
     affixes = Counter([_SCALED + "".join(_common(units))]) if are_scaled else affixes
     notation = _likeliest(cells, counts, affixes)
     values = notation.values(cells)
@@ -241,10 +242,14 @@ def _common(affixes: Counter[str]) -> list[str]:
     return [unit for unit, count in affixes.most_common() if unit and count > _MOST_ODD * affixes.total()]
 
 
-def _are_scaled(scales: list[str], units: list[str]) -> bool:
-    """Whether k, M and the like multiply: with no other unit than one of money; m alone may be metres."""
+def _are_scaled(scales: list[str], parted: list[str], units: list[str]) -> bool:
+    """Whether k, M and the like multiply: after amounts of money, or where they are the only letters.
+
+    Whole numbers before several letters may be codes (12b, 14m), and m alone may be metres.
+    """
     is_money = len(units) == 1 and _CURRENCY.fullmatch(units[0]) is not None
-    return bool(scales) and (is_money or not units) and (is_money or "k" in scales or len(scales) > 1)
+    are_amounts = scales == ["k"] or (len(scales) > 1 and bool(parted))
+    return bool(scales) and (is_money or (not units and are_amounts))
 
 
 def _different_units(affixes: Counter[str]) -> tuple[str, ...]:
