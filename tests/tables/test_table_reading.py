@@ -465,6 +465,15 @@ def test_iso_dates_of_new_rows_are_read_whatever_the_format_of_training(form):
     assert np.isnan(column.read(ColumnCells(pd.Series(["2024", "2024-05", "2024-13-01", "05|17|2024"])))).all()
 
 
+@pytest.mark.parametrize("time", ["", " %H:%M"])
+def test_iso_dates_are_not_read_beside_years_days_and_months(time):
+    column = learn_column(ColumnCells(pd.Series(DAYS.strftime("%Y-%d-%m" + time), name="when")))
+    assert column.date_format == "%Y-%d-%m" + time
+    found = column.read(ColumnCells(pd.Series(["2024-02-03", "2024-05-17"])))  # else they were 2 March and 17 May
+    assert np.isnan(found[1])
+    assert found[0] != (pd.Timestamp("2024-02-03") - pd.Timestamp("1970-01-01")).days
+
+
 @pytest.mark.parametrize(("mark", "is_unclear"), [("/", True), ("-", True), (".", False)])
 def test_dates_that_fit_both_orders_are_named_and_do_not_order_rows(tmp_path, crcen_command, mark, is_unclear):
     note = "when was read month-first, but the order of day and month is ambiguous"

@@ -455,14 +455,14 @@ def mixed_dates(text: Series) -> tuple[str | None, str] | None:
 def as_dates(series: Series, date_format: str | None) -> Series:
     """Cells as UTC times; NaT where they are missing, no date of this format, or not of the years 1 to 9999.
 
-    ISO dates are read beside any other format, since they have one meaning.
+    ISO dates are read beside any other format, since they have one meaning; not beside years, days and months in turn.
     """
     if not pd.api.types.is_datetime64_any_dtype(series.dtype):
         series = as_text(series)
         if date_format is not None and date_format.startswith(MIXED):
             return parse_mixed(series, date_format.removeprefix(MIXED))
         dates = pd.to_datetime(series, format=date_format or "ISO8601", errors="coerce", utc=True)
-        if date_format is not None and dates.hasnans:
+        if date_format is not None and not date_format.startswith("%Y-%d") and dates.hasnans:
             iso = series.where(dates.isna() & series.str.fullmatch(_ISO_DATE).fillna(False).astype(bool))
             dates = dates.fillna(pd.to_datetime(iso, format="ISO8601", errors="coerce", utc=True))
         return dates
