@@ -243,10 +243,7 @@ def _common(affixes: Counter[str]) -> list[str]:
 
 
 def _are_scaled(scales: list[str], parted: list[str], units: list[str]) -> bool:
-    """Whether k, M and the like multiply: after amounts of money, or where they are the only letters.
-
-    Whole numbers before several letters may be codes (12b, 14m), and m alone may be metres.
-    """
+    """Whether k, M and the like multiply; but for money, 12b and 14m may be codes, and m alone may be metres."""
     is_money = len(units) == 1 and _CURRENCY.fullmatch(units[0]) is not None
     are_amounts = scales == ["k"] or (len(scales) > 1 and bool(parted))
     return bool(scales) and (is_money or (not units and are_amounts))
@@ -409,8 +406,7 @@ def iso_dates(cells: Series, order: str) -> Series:
     is_date = dates.notna().to_numpy()
     if is_date.sum() < _MOSTLY_DATES * max(1, int(text.notna().sum())):
         return cells
-    has_time = bool((dates[is_date].dt.normalize() != dates[is_date]).any())
-    form = "%Y-%m-%dT%H:%M:%S" if has_time else "%Y-%m-%d"
+    form = "%Y-%m-%dT%H:%M:%S" if (dates[is_date].dt.normalize() != dates[is_date]).any() else "%Y-%m-%d"
     return text.mask(is_date, dates.dt.strftime(form).astype("string"))
 
 

@@ -391,8 +391,7 @@ def _decimal_mark(rows: list[list[str]], separator: str, stated: str | None) -> 
     cells = [cell.strip() for row in rows for cell in row] if separator != "," or stated else []
     commas, points = ([cell for cell in cells if mark.fullmatch(cell)] for mark in _DECIMALS)
     may_group = bool(points) and all(map(_GROUPS.fullmatch, points))  # 1.500 and 35.000, but no 0.5
-    # 1.234,50 or 1,5 beside 1.500: then 1.500 has no decimals either.
-    has_groups = any(map(_GROUPED.fullmatch, cells))
+    has_groups = any(map(_GROUPED.fullmatch, cells))  # 1.234,50: then 1.234 has no decimals either
     has_commas = may_group and not all(_GROUPS.fullmatch(cell.replace(",", ".")) for cell in commas)
     is_comma = stated == "," if stated else has_groups or has_commas or len(commas) > len(points)
     return (",", has_groups or may_group, "") if is_comma else (".", False, points[0] if may_group else "")
