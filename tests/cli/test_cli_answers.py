@@ -35,6 +35,7 @@ def test_every_command_has_help_with_an_example(printed, command):
         ("fit a.csv --target y --details --json", "leave out --details"),
         ("predict m.crcen a.csv", "--out"),
         ("evaluate m.crcen", "data"),
+        ("evaluate m.crcen a.csv --resamples 1000000000", "--resamples must be a whole number from 0 to 1000000"),
         ("evaluate m.crcen a.csv --resamples -1", "'--resamples': must be a whole number of at least 0: got '-1'."),
         ("export m.crcen", "--onnx"),
         ("fit a.csv --target y --epochs 3", "--epochs is for --engine stream or --engine ray"),

@@ -181,11 +181,13 @@ def test_the_riskiest_rows_by_either_name(answer, predict, tmp_path, name):
 @pytest.mark.parametrize(
     ("options", "code", "sentence"),
     [
-        (("--top", 5, "--budget", 3), 2, "--capacity and --budget both state the price"),
-        (("--top", "many"), 2, "such as 200, 20/day, 100/week or 5/1000"),
+        (("--top", 5, "--budget", 3), 2, "--top and --budget both state the price"),
+        (("--budget", 3, "--capacity=5"), 2, "--capacity and --budget both state the price"),
+        (("--top", "many"), 2, "--top must be a whole number of alarms, such as 200, 20/day, 100/week or 5/1000"),
+        (("--capacity", "many"), 2, "--capacity must be a whole number of alarms"),
         (("--confidence", 0.9), 2, "--confidence must go with --recall"),
         (("--review", "2"), 2, "--review must be two prices"),
-        (("--top", 0), 2, "--capacity must be a whole number of at least 1"),
+        (("--top=0",), 2, "--top must be a whole number of at least 1"),
         (("--top", "3/day"), 2, "needs --time"),
         (("--recall", 90), 2, "--recall must be a share above 0 and at most 1, got 90: did you mean 0.9"),
         (("--recall", 0.9, "--confidence", 0.95), 2, "name their file with --held-out"),

@@ -250,6 +250,7 @@ def test_bad_predictions_and_estimators_are_refused(rows, search):
         (lambda: predicted(Y, P, [crcen.Lam(0.5), {0: 1}]), InvalidParameter, "got {0: 1}"),
         (lambda: predicted(Y, P, level=95), InvalidParameter, "level must lie"),
         (lambda: predicted(Y, P, n_resamples=0), InvalidParameter, "n_resamples must be"),
+        (lambda: predicted(Y, P, n_resamples=10**9), InvalidParameter, "from 1 to 1000000, got 1000000000"),
         (lambda: predicted([0, 1, 2, 1], np.full((4, 3), 0.5)), InvalidInput, "each row with the sum 1"),
         (lambda: predicted([0, 1, 2, 1], np.full((4, 3), 1 / 3), [CostRatio(1)]), InvalidParameter, "for two classes"),
         (lambda: curve(GaussianNB(), X, y), InvalidParameter, "has neither; give its out-of-fold predict_proba"),

@@ -281,6 +281,13 @@ def test_its_error_is_near_that_of_a_logistic_regression(refittable, patients):
     assert 0.5 * plain < own < 3 * plain
 
 
+def test_refits_copy_a_random_state_that_threads_would_share(patients):
+    X, y = patients
+    model = CommitteeClassifier(Budget(5), members="forest", random_state=np.random.RandomState(0)).fit(X, y)
+    first, other = (model.refit_on(X[:200], y[:200]).predict_proba(X) for _ in range(2))
+    np.testing.assert_array_equal(first, other)
+
+
 def test_a_fit_of_a_table_measures_its_error_and_a_file_keeps_what_a_refit_needs(patients, tmp_path):
     X, y = patients
     pd.DataFrame(X, columns=list("abc")).assign(state=y).to_csv(tmp_path / "t.csv", index=False)

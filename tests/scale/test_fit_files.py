@@ -17,6 +17,7 @@ from scipy.special import softmax
 
 import crcen
 from crcen.commands import fit_files as large_files
+from crcen.scale import memory as memory_bound
 from crcen.scale import mixed_table
 from crcen.scale.committee import BinnedRows, GrownTrees, StackingRows, grow_trees, plan_trees
 from crcen.scale.mixed_table import HeldOutRows, TableSurvey, learn_columns, survey_table
@@ -567,6 +568,16 @@ def test_trees_take_a_share_of_the_rows_that_fits_in_memory():
     with pytest.raises(crcen.InvalidParameter, match="memory must have room for 40 rows of 75 bytes and 24,000 bytes"):
         plan_trees([X], labels, 10**6, 600)
     assert plan_trees([X[:30]], labels, 30, 10**9).share == 1.0  # few rows are no lack of memory
+
+
+def test_processes_that_start_with_nearly_the_same_memory_divide_it_alike(monkeypatch):
+    found = []
+    for resident in (150_000_000, 150_350_000, 152_000_000):
+        monkeypatch.setattr(memory_bound, "_resident_bytes", lambda resident=resident: resident)
+        bound = memory_bound.MemoryBound(700_000_000)
+        found.append((bound.rows(frame=9000, group=4000, buffer=5000), bound.share("trees")))
+    assert found[0] == found[1] == found[2]
+    assert found[0][1] < 0.6 * (700_000_000 - 152_000_000)  # for safety, the larger one is assumed
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak from /proc")

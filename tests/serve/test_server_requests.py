@@ -63,6 +63,7 @@ def test_other_hosts_need_a_token(models, crcen_command, tmp_path):
         (("fraud.crcen", "--token", "short"), 2, "at least 8 characters"),
         (("fraud.crcen", "--audit", "300%"), 2, "must be a share"),
         (("fraud.crcen", "--token-file", tmp_path / "token"), 2, "--token must hold ASCII characters only"),
+        (("fraud.crcen", "--token-file", tmp_path / "none"), 1, "none cannot be read"),
         (("none.crcen",), 1, "none.crcen"),
     ):
         code, _, err = crcen_command("serve", models["fraud"].with_name(options[0]), *options[1:])

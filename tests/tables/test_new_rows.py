@@ -198,6 +198,19 @@ def test_fresh_rows_are_new_and_a_mixture_is_seen(trained):
     assert not mixed.is_new[400:].any()  # no training row passes for a new one
 
 
+def test_the_number_of_training_rows_is_stated_with_its_margin():
+    rng, counts, found = np.random.default_rng(0), np.ones((2000, 1), dtype=np.int64), []
+    for _ in range(200):
+        old, new = rng.integers(0, 2**64, (2, 2000), dtype=np.uint64)
+        new[:300] = old[:300]
+        fingerprint = hashing.Fingerprint.of_hashes(1, np.sort(old), counts, 2**64 - 1, is_coarse=False)
+        said = fingerprint.judge(*fingerprint.compare(new)).measured
+        found.append([*map(int, re.match(r"about (\d+) \(± (\d+)\) of 2,000", said).groups())])
+    estimate, margin = np.transpose(found)
+    assert abs(estimate.mean() - 300) < 4 * estimate.std() / np.sqrt(200)
+    assert 0.9 <= (np.abs(estimate - 300) <= margin).mean() <= 0.99
+
+
 def test_of_many_rows_a_part_is_kept(trained):
     frame = _known(3 * hashing.MOST_HASHES).drop(columns="note")
     columns, fingerprint = _fingerprint(frame)

@@ -278,7 +278,8 @@ def test_detection_reads_what_a_person_sees_where_libraries_do_not(tmp_path, nam
         ("a,b\n1,'x,y'\n", {"quote": "'"}, {"a": ["1"], "b": ["x,y"]}),
         ('a,b\n"1,x"\n', {"quote": "none"}, {"a": ['"1'], "b": ['x"']}),
         ("a;b\n1,500;x\n", {"decimal": "."}, {"a": ["1,500"], "b": ["x"]}),
-        ("a,b\n1.500,x\n", {"decimal": ","}, {"a": ["1.500"], "b": ["x"]}),
+        ("a,b\n1.500,x\n", {"decimal": ","}, {"a": ["1500"], "b": ["x"]}),
+        ("a,b\n1.5,x\n", {"decimal": ","}, {"a": ["1.5"], "b": ["x"]}),
         ("note\nmore\na,b\n1,x\n", {"skip_rows": 2}, {"a": ["1"], "b": ["x"]}),
         ("a,a,b,a_2\n1,2,3,4\n", {"rename_duplicates": True}, {"a": ["1"], "a_3": ["2"], "b": ["3"], "a_2": ["4"]}),
         ("a,b\n-200,x\n-200.0,y\n3,-200\n", {"missing": -200}, {"a": [None, None, "3"], "b": ["x", "y", None]}),
@@ -289,6 +290,24 @@ def test_detection_reads_what_a_person_sees_where_libraries_do_not(tmp_path, nam
 def test_options_override_detection(tmp_path, content, options, expected):
     frame = open_table(written(tmp_path / "a.csv", content), ReadOptions(**options)).read()
     assert {name: [None if cell != cell else cell for cell in cells] for name, cells in frame.items()} == expected
+
+
+@pytest.mark.parametrize(
+    ("cells", "first", "note"),
+    [
+        (["35.000", "1.500"], "35.000", "decimal points: 35.000 may also be 35000; state the decimal mark"),
+        (["35.000", "1,5"], "35000", "decimal commas and points between thousands"),  # one file, one decimal mark
+        (["35.000", "1,5", "2.000"], "35000", "decimal commas and points between thousands"),
+        (["35.000", "0.500"], "35.000", ""),  # no number has groups that begin with 0
+        (["35.000", "1.5"], "35.000", ""),
+        (["35.000", "1,500", "2.000"], "35.000", "decimal points: 35.000 may also be 35000"),
+        (["35", "1500"], "35", ""),
+    ],
+)
+def test_points_before_three_digits_are_read_as_the_other_cells_show(tmp_path, cells, first, note):
+    text = "a;b\n" + "".join(f"{cell};x\n" for cell in cells)
+    table = open_table(written(tmp_path / "a.csv", text))
+    assert (table.read()["a"][0], [note in one for one in table.notes]) == (first, [True] if note else [])
 
 
 def test_an_encoding_is_checked_and_used(tmp_path):
@@ -444,6 +463,15 @@ def test_iso_dates_of_new_rows_are_read_whatever_the_format_of_training(form):
     for new in ("%Y-%m-%d", "%Y-%m-%d 00:00:00", "%Y-%m-%dT00:00:00Z", form):
         np.testing.assert_array_equal(column.read(ColumnCells(pd.Series(DAYS.strftime(new)))), days)
     assert np.isnan(column.read(ColumnCells(pd.Series(["2024", "2024-05", "2024-13-01", "05|17|2024"])))).all()
+
+
+@pytest.mark.parametrize("time", ["", " %H:%M"])
+def test_iso_dates_are_not_read_beside_years_days_and_months(time):
+    column = learn_column(ColumnCells(pd.Series(DAYS.strftime("%Y-%d-%m" + time), name="when")))
+    assert column.date_format == "%Y-%d-%m" + time
+    found = column.read(ColumnCells(pd.Series(["2024-02-03", "2024-05-17"])))  # else they were 2 March and 17 May
+    assert np.isnan(found[1])
+    assert found[0] != (pd.Timestamp("2024-02-03") - pd.Timestamp("1970-01-01")).days
 
 
 @pytest.mark.parametrize(("mark", "is_unclear"), [("/", True), ("-", True), (".", False)])

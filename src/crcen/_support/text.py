@@ -22,6 +22,11 @@ def closest(name: str, names: Iterable[str]) -> str | None:
     return found[near[0]] if near else None
 
 
+def reject_constant(name: str) -> None:
+    """Reject NaN and infinities, as ``parse_constant`` of `json.loads`."""
+    raise ValueError(f"{name} is not a JSON number; null is missing")
+
+
 def missing_columns(absent: list[str], n_needed: int, present: Iterable[str]) -> InvalidInput:
     """The error for a table without some training columns; names the most similar column of the table."""
     close = closest(absent[0], [str(name) for name in present])

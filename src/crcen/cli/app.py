@@ -63,7 +63,11 @@ class _Command(TyperCommand):
     """A command whose error for an unknown option names the commands that have it."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Values of the options, as typer parses them."""
+        """Values of the options, as typer parses them; of several names of an option, errors state the one typed."""
+        stated = {arg.partition("=")[0] for arg in args}
+        for one in self.params:
+            if len(one.opts) > 1:
+                _OPTIONS[one.name] = next((name for name in one.opts if name in stated), one.opts[0])
         try:
             return super().parse_args(ctx, args)
         except Exception as error:

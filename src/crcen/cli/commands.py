@@ -381,7 +381,7 @@ add_command(
         "port": option(int, "Port; 0 selects a free one.", default=8000, min=0, max=65_535),
         "host": _access(str, "Address; addresses other than loopback need a token.", default="127.0.0.1"),
         "token": _access(str, "Token that clients send as Authorization: Bearer.", envvar="CRCEN_TOKEN"),
-        "token_file": _access(Path, "File with the token.", exists=True, dir_okay=False),
+        "token_file": _access(Path, "File with the token."),
         "workers": option(int, "Number of processes.", default=1, min=1, max=64),
         "id": option(str, "Column with the identifier of each row."),
         "log": _log(Path, "File for the decision log, one line of JSON per decision."),

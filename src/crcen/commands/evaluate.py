@@ -20,11 +20,12 @@ from crcen.report.checks import CHECKS, COLUMN_CHECKS, Finding, examine
 from crcen.report.evidence import compared_groups, evidence_of, gather
 from crcen.tables.fingerprint import Recognition
 from crcen.tables.profile import Difference
+from crcen.theory.checks import check_whole_number
 from crcen.theory.groups import GroupComparison
 from crcen.theory.intervals import LEVEL, Interval, shifted_probabilities
 from crcen.theory.key_equation import EquationTest
 from crcen.theory.limits import FEWEST_OF_A_CLASS, judge_class_shares
-from crcen.theory.metrics import ConfusionCounts, Quality, log_losses, measure_quality
+from crcen.theory.metrics import MOST_RESAMPLES, ConfusionCounts, Quality, log_losses, measure_quality
 from crcen.theory.price import Price
 from crcen.theory.rows import Array, Index, ShownInOneLine, share_text
 from crcen.theory.thresholds import ReviewedRows
@@ -202,6 +203,7 @@ def evaluate_table(
         How the table is read, by default detected; 1 shows progress on a terminal.
     """
     codes, asked = _codes_of(fail_on, groups), {"recall": min_recall, "precision": min_precision}
+    n_resamples = check_whole_number(n_resamples, "n_resamples", 0, MOST_RESAMPLES)
     least = {name: share for name, share in asked.items() if share is not None}
     for name, share in least.items():
         require(0.0 < share <= 1.0, f"min_{name} must be a share above 0 and at most 1: got {share:g}.", f"min_{name}")

@@ -436,8 +436,7 @@ def fit_table(
     goal, by_rows = goal_of(weighting), []
     if goal is not None and goal.period is not None:  # of days or weeks as one of these rows
         require(time, f"{goal} needs time=, the column of dates from which rows per day are counted.", "time")
-        days = inputs.dates_of(rows.frame[time]).astype("datetime64[D]")
-        weighting = goal.over_days(days.astype(np.int64))
+        weighting = goal.over_days(inputs.dates_of(rows.frame[time]).astype("datetime64[D]").astype(np.int64))
         by_rows = [f"{goal} was taken for {weighting}, as many as have a label in a {goal.period} on average"]
     related = None if clusters is None else inputs.cluster_numbers(rows.frame[clusters])
     together = related if time is None else inputs.times_of(rows.frame[time], time)

@@ -45,8 +45,7 @@ class RowReasons(Result):
     keys = "rows=n_rows base_log_odds=base standard_error"
 
     def __init__(self, model: FittedModel, number: int) -> None:
-        is_right = isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= _MOST_REASONS
-        check("reasons", number, is_right, f"be a whole number from 0 to {_MOST_REASONS}")
+        number = check_whole_number(number, "reasons", 0, _MOST_REASONS)
         has_reasons = hasattr(model, "reasons") or not number
         require(has_reasons, f"a {type(model).__name__} has no reasons; models of crcen fit have.")
         self.model: Estimator = model

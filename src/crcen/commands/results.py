@@ -12,7 +12,7 @@ import numpy as np
 
 from crcen import InvalidInput, TableClassifier
 from crcen._support.files import exclusive_lock, write_atomic
-from crcen._support.text import Values, attributes
+from crcen._support.text import Values, attributes, reject_constant
 from crcen.commands.inputs import FittedModel
 from crcen.decisions.monitor import state_digest
 from crcen.files.payload import pack
@@ -78,11 +78,6 @@ def read_json(path: str | Path, form: str, version: int | None, what: str) -> Va
     if not isinstance(content, dict) or (content.get("format"), content.get("version")) != (form, version):
         raise InvalidInput(f"{path} is not {what}, in the format that this crcen reads: name another file.")
     return content
-
-
-def reject_constant(name: str) -> None:
-    """Reject NaN and infinities, as ``parse_constant`` of `json.loads`."""
-    raise ValueError(f"{name} is not a JSON number; null is missing")
 
 
 def file_digest(path: str | Path) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from crcen._support.text import reject_constant
 from crcen.files.registry import PLAIN_TYPES, InvalidState, check_state, create, find_type, is_known, state_of
 
 _DEPTH = 40
@@ -43,14 +44,10 @@ def pack(value: object) -> tuple[bytes, bytes]:
 def unpack(tree: bytes, data: bytes) -> object:
     """The value of a tree and its bytes; raises `InvalidState`, or errors of Python if the tree cannot be read."""
     unpacker = _Unpacker(data)
-    found = unpacker.value(json.loads(tree, parse_constant=_reject_constant), 0)
+    found = unpacker.value(json.loads(tree, parse_constant=reject_constant), 0)
     if unpacker.position != len(data):
         raise InvalidState("bytes that belong to no array")
     return found
-
-
-def _reject_constant(text: str) -> object:
-    raise InvalidState(f"the number {text}")
 
 
 class _Packer:

@@ -315,14 +315,14 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         """Another committee, trained on other rows with the selected settings, for `crcen.training_error`.
 
         Member weights, intercept and price stay as they are. It has no leaderboard and no out-of-fold rows. One thread
-        is used: the caller may run several refits at the same time.
+        is used, and a `RandomState` is copied: the caller may run several refits at the same time.
         """
         check_is_fitted(self)
         ensemble, settings = self.ensemble_, self.chosen_settings_
         fresh = clone(self)
         X, y = check_rows(fresh, X, y, reset=True)
         rows = fitting.FitRows(X, y, check_weights(sample_weight, X), ensemble.labels)
-        task, kinds = self._task(rows, fitting.base_seed(self.random_state)), {one.name: one for one in self._kinds()}
+        task, kinds = self._task(rows, fitting.base_seed(fresh.random_state)), {one.name: one for one in self._kinds()}
         task = replace(task, threads=1)
         weight_of = {one.name: one.weight for one in self.leaderboard_[:-1]}
         parts: list[Member] = []

@@ -165,8 +165,7 @@ def fit_map(kind: str, target: NDArray[np.generic], logits: Array, weights: Arra
         is_positive = target.astype(np.bool_)
         if kind == "balance":
             return np.array([1.0, solve_shift(is_positive, logits, weights)])
-        fit = _temperature if kind == "temperature" else _isotonic
-        return fit(is_positive, logits, weights)
+        return (_temperature if kind == "temperature" else _isotonic)(is_positive, logits, weights)
     numbers, equal = target.astype(np.int64), np.ones(logits.shape[1])
     slope = 1.0 if kind == "balance" else _slope(numbers, logits, weights)
     return np.append(slope, class_shifts(numbers, slope * logits, equal, weights))

@@ -428,8 +428,7 @@ def training_rows(evidence: Evidence) -> Outcome:
     known = evidence.recognition
     if known is not None:
         is_seen = True if is_balanced else {"seen": True, "new": False}.get(known.status)
-        measured = known.measured + (_without_copies(evidence) if is_seen else "")
-        return is_seen, f"{measured}; {residual}"
+        return is_seen, f"{known.measured}{_without_copies(evidence) if is_seen else ''}; {residual}"
     kept = getattr(getattr(evidence.model, "key_equation_", None), "rows", "")
     if not is_balanced and (not evidence.has_positive or "out-of-fold" in kept):
         # Solved on rows it had not seen, such a model leaves no trace on those it has.

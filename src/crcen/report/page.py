@@ -24,10 +24,10 @@ from crcen._support.extras import installed_versions
 from crcen._support.files import check_writable, write_atomic
 from crcen._support.text import Values, json_value, page_in_frame
 from crcen._version import __version__
-from crcen.exceptions import InvalidParameter
 from crcen.report.checks import Finding, examine
 from crcen.report.evidence import Evidence, column_effects, evidence_of, gather, kept_by, permutation_importance
 from crcen.report.quality import PARTS, compare, measure, quality_of
+from crcen.theory.checks import check_whole_number
 from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.price import CostRatio, Labels
 from crcen.theory.rows import Estimator, Rows, short
@@ -259,8 +259,7 @@ def write_report(
         Seed of the permutations.
     """
     place = check_writable(Path(path))
-    if isinstance(random_state, bool) or not isinstance(random_state, int) or random_state < 0:
-        raise InvalidParameter(f"random_state must be a whole number from 0, got {random_state!r}")
+    random_state = check_whole_number(random_state, "random_state", 0)
     arrays = {"recall_lows": recall_lows, "clusters": clusters}
     more: Values = {name: None if given is None else np.asarray(given) for name, given in arrays.items()}
     more |= {"selection": selection, "is_audited": is_audited, "is_stratified": is_stratified}

@@ -156,8 +156,7 @@ class RowMetrics:
     def area_limits(self) -> Limits:
         """DeLong's on the logit scale; of more classes the mean of their limits."""
         found = [auc_interval(self.y == k, self.p[:, k], self.weights, self.clusters) for k in self.watched]
-        known = [one[1:] for one in found if not math.isnan(one.value)] or [UNKNOWN[1:]]
-        low, high = np.mean(known, axis=0)
+        low, high = np.mean([one[1:] for one in found if not math.isnan(one.value)] or [UNKNOWN[1:]], axis=0)
         return float(low), float(high)
 
     @property

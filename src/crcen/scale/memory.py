@@ -16,6 +16,7 @@ _TORCH = 200_000_000  # of it, loaded if a network is trained
 _SMALLEST_ROOM = 50_000_000
 _KEPT = 1.25  # without a bound, allocators keep freed memory, how much differs from run to run
 _UNKNOWN_BASE = 400_000_000
+_STEP = 2**25  # with a bound, the room is the same although a process starts with a little more or less in memory
 # Arguments of glibc's mallopt: bytes that it keeps at the end, size of arrays that go back to the system when they are
 # freed (these take several times as long to make; by default up to 32 MB), and number of arenas.
 _MALLOC = {-1: 2**24, -3: 2**22, -8: 2}
@@ -57,6 +58,7 @@ class MemoryBound:
                 for name, value in _MALLOC.items():
                     ctypes.CDLL(None).mallopt(name, value)
         self._base = _resident_bytes() + _LIBRARIES + (0 if "torch" in sys.modules else _TORCH)
+        self._base = self._base if n_bytes is None else ceil(self._base / _STEP) * _STEP
         self._room = 2**62 if n_bytes is None else n_bytes - self._base
         self.expected: dict[str, float] = {}
 

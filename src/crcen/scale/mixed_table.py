@@ -88,8 +88,7 @@ class FrameSample:
         keys = row_keys(len(frame), self._seed, 7, origin, file, self.n_seen)
         self.n_seen += len(frame)
         good = keys < self._bar
-        places = np.column_stack([keys, np.full(len(keys), file), rows])
-        self._take([(places[good], frame[good])])
+        self._take([(np.column_stack([keys, np.full(len(keys), file), rows])[good], frame[good])])
 
     def merge(self, other: "FrameSample") -> None:
         """Add the sample of other files."""

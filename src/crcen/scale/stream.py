@@ -154,8 +154,7 @@ def fit_stream(
         with reproducible_arithmetic():
             status = run.train(show)
         names = None if isinstance(rows, BatchSource) and not rows.has_names else rows.names
-        folder = None if path is None else path.parent
-        run.store(status, names, folder, is_weighted=statistics.is_weighted)
+        run.store(status, names, None if path is None else path.parent, is_weighted=statistics.is_weighted)
     return model
 
 

@@ -15,9 +15,8 @@ import pandas as pd
 
 import crcen
 from crcen import CostMatrix, CrcenError, InvalidInput, InvalidParameter, ReadOptions, TableClassifier, load
-from crcen._support.text import closest, json_value, listed, plural
+from crcen._support.text import closest, json_value, listed, plural, reject_constant
 from crcen.commands.inputs import require, require_input
-from crcen.commands.results import reject_constant
 from crcen.commands.rules import RowRule, costs_from, weights_by_label, with_default
 from crcen.tables.reading import open_table
 from crcen.theory.goals import GOALS, ThresholdGoal, goal_of
@@ -157,8 +156,7 @@ def _cells(tensor: dict[str, object], binary: bytes) -> tuple[list[object], byte
         if not isinstance(data, list):
             raise InvalidInput(f"data of {name} must be a list of values: got {type(data).__name__}.")
         cells = [one[0] if isinstance(one, list) and len(one) == 1 and len(shape) > 1 else one for one in data]
-    if len(cells) != shape[0]:
-        raise InvalidInput(f"data of {name} must have as many values as its shape {shape}: got {len(cells)}.")
+    require_input(len(cells) == shape[0], f"data of {name} must fit its shape {shape}: got {len(cells)} values.")
     return cells, binary
 
 
@@ -173,8 +171,7 @@ def _from_binary(data: bytes, datatype: str, name: str) -> list[object]:
     while start < len(data):
         size = int.from_bytes(data[start : start + 4], "little")
         start += 4
-        if start + size > len(data):
-            raise InvalidInput(f"binary data of {name} must be strings, each after its length in 4 bytes.")
+        require_input(start + size <= len(data), f"binary data of {name} must be strings, each after its length.")
         try:
             found.append(data[start : start + size].decode())
         except UnicodeDecodeError:

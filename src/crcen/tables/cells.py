@@ -202,13 +202,14 @@ def read_numbers(codes: Index, distinct: Series) -> NumberReading | None:
     if not glance or sum(_cell(one) is not None for one in glance) < _ENOUGH * len(glance):
         return None
     cells = [None if marked else _cell(one) for one, marked in zip(distinct, is_mark, strict=True)]
-    affixes, scales, units = Counter[str](), Counter[str](), Counter[str]()
+    affixes, scales, parted, units = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     for cell, count in zip(cells, counts, strict=True):
         if cell is not None:
             affixes[cell.affix] += int(count)
             scales[cell.scale] += int(count)
+            parted["" if cell.body.isdigit() else cell.scale] += int(count)
             units[cell.unit] += int(count)
-    are_scaled = _are_scaled(*map(_common, (scales, units)))
+    are_scaled = _are_scaled(*map(_common, (scales, parted, units)))
     affixes = Counter([_SCALED + "".join(_common(units))]) if are_scaled else affixes
     notation = _likeliest(cells, counts, affixes)
     values = notation.values(cells)
@@ -241,10 +242,11 @@ def _common(affixes: Counter[str]) -> list[str]:
     return [unit for unit, count in affixes.most_common() if unit and count > _MOST_ODD * affixes.total()]
 
 
-def _are_scaled(scales: list[str], units: list[str]) -> bool:
-    """Whether k, M and the like multiply: with no other unit than one of money; m alone may be metres."""
+def _are_scaled(scales: list[str], parted: list[str], units: list[str]) -> bool:
+    """Whether k, M and the like multiply; but for money, 12b and 14m may be codes, and m alone may be metres."""
     is_money = len(units) == 1 and _CURRENCY.fullmatch(units[0]) is not None
-    return bool(scales) and (is_money or not units) and (is_money or "k" in scales or len(scales) > 1)
+    are_amounts = scales == ["k"] or (len(scales) > 1 and bool(parted))
+    return bool(scales) and (is_money or (not units and are_amounts))
 
 
 def _different_units(affixes: Counter[str]) -> tuple[str, ...]:
@@ -404,8 +406,7 @@ def iso_dates(cells: Series, order: str) -> Series:
     is_date = dates.notna().to_numpy()
     if is_date.sum() < _MOSTLY_DATES * max(1, int(text.notna().sum())):
         return cells
-    has_time = bool((dates[is_date].dt.normalize() != dates[is_date]).any())
-    form = "%Y-%m-%dT%H:%M:%S" if has_time else "%Y-%m-%d"
+    form = "%Y-%m-%dT%H:%M:%S" if (dates[is_date].dt.normalize() != dates[is_date]).any() else "%Y-%m-%d"
     return text.mask(is_date, dates.dt.strftime(form).astype("string"))
 
 
@@ -450,14 +451,14 @@ def mixed_dates(text: Series) -> tuple[str | None, str] | None:
 def as_dates(series: Series, date_format: str | None) -> Series:
     """Cells as UTC times; NaT where they are missing, no date of this format, or not of the years 1 to 9999.
 
-    ISO dates are read beside any other format, since they have one meaning.
+    ISO dates are read beside any other format, since they have one meaning; not beside years, days and months in turn.
     """
     if not pd.api.types.is_datetime64_any_dtype(series.dtype):
         series = as_text(series)
         if date_format is not None and date_format.startswith(MIXED):
             return parse_mixed(series, date_format.removeprefix(MIXED))
         dates = pd.to_datetime(series, format=date_format or "ISO8601", errors="coerce", utc=True)
-        if date_format is not None and dates.hasnans:
+        if date_format is not None and not date_format.startswith("%Y-%d") and dates.hasnans:
             iso = series.where(dates.isna() & series.str.fullmatch(_ISO_DATE).fillna(False).astype(bool))
             dates = dates.fillna(pd.to_datetime(iso, format="ISO8601", errors="coerce", utc=True))
         return dates

@@ -70,7 +70,10 @@ class Recognition:
         if self.shares:
             shares = listed(f"{share:.0%} of {label}" for label, share in self.shares.items())
             repeats = f" ({shares}): rows were duplicated, depending on their label, before the split"
-        return f"about {self.n_seen:,} of {self.n_rows:,} rows compared are training rows{repeats}"
+        # Of the others, how many match by chance varies; 95 % of estimates are within twice their standard error.
+        margin = 2.0 * math.sqrt((self.n_rows - self.n_seen) * FALSE_MATCH_RATE / (1.0 - FALSE_MATCH_RATE))
+        within = f" (± {margin:,.0f})" if margin else ""
+        return f"about {self.n_seen:,}{within} of {self.n_rows:,} rows compared are training rows{repeats}"
 
     @property
     def notes(self) -> list[str]:

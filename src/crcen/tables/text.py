@@ -38,7 +38,7 @@ _CONTROLS = bytes((*range(9), *range(14, 32)))
 _NOT_ASCII = re.compile(rb"[\x80-\xff]+")
 _UNDEFINED_IN_1252 = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
 _DECIMALS = re.compile(r"[+-]?\d+,\d+"), re.compile(r"[+-]?\d+\.\d+")
-_GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+,\d+")
+_GROUPS, _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+"), re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+,\d+")
 _NUMBER = re.compile(r"[+-]?(\d+[.,]?\d*|[.,]\d+)([eE][+-]?\d+)?")
 
 
@@ -108,11 +108,11 @@ class TextPart(Part):
         if below and all(len(row) > len(columns) for row in below):
             message = f"{name} has {len(columns)} column names over rows of {len(below[0])} values"
             raise InvalidInput(f"{message}; name every column in the first line, or state the separator.")
-        self._decimal, self._is_grouped = options.decimal, False
-        if self._decimal is None:
-            self._decimal, self._is_grouped = _decimal_mark(below, self._separator)
-            if self._decimal == ",":
-                self.notes.append(f"{short} was read with decimal commas")
+        self._decimal, self._is_grouped, unclear = _decimal_mark(below, self._separator, options.decimal)
+        if options.decimal is None and (self._decimal == "," or unclear):
+            marks = "commas and points between thousands" if self._is_grouped else "points" if unclear else "commas"
+            why = f": {unclear} may also be {unclear.replace('.', '')}; state the decimal mark" if unclear else ""
+            self.notes.append(f"{short} was read with decimal {marks}{why}")
         how = {" ": "values between blanks", FIXED: "columns of fixed width"}.get(self._separator)
         if how is not None and not stated:
             self.notes.append(f"{short} was read as {how}: {', '.join(columns[:5])}")
@@ -386,13 +386,15 @@ def _header_at(rows: Rows, options: ReadOptions) -> int:
     return at if is_remark or is_apart or any(n > 0.8 * len(below) for n in n_numbers) else 0
 
 
-def _decimal_mark(rows: list[list[str]], separator: str) -> tuple[str, bool]:
-    """The decimal mark of plain numbers, and whether points group the thousands of numbers with a decimal comma."""
-    cells = [cell.strip() for row in rows for cell in row] if separator != "," else []
-    if any(map(_GROUPED.fullmatch, cells)):  # 1.234,50: then 1.234 has no decimals either
-        return ",", True
-    commas, points = (sum(mark.fullmatch(cell) is not None for cell in cells) for mark in _DECIMALS)
-    return "," if commas > points else ".", False
+def _decimal_mark(rows: list[list[str]], separator: str, stated: str | None) -> tuple[str, bool, str]:
+    """The decimal mark of plain numbers, whether points group thousands, and a number that could be read either way."""
+    cells = [cell.strip() for row in rows for cell in row] if separator != "," or stated else []
+    commas, points = ([cell for cell in cells if mark.fullmatch(cell)] for mark in _DECIMALS)
+    may_group = bool(points) and all(map(_GROUPS.fullmatch, points))  # 1.500 and 35.000, but no 0.5
+    has_groups = any(map(_GROUPED.fullmatch, cells))  # 1.234,50: then 1.234 has no decimals either
+    has_commas = may_group and not all(_GROUPS.fullmatch(cell.replace(",", ".")) for cell in commas)
+    is_comma = stated == "," if stated else has_groups or has_commas or len(commas) > len(points)
+    return (",", has_groups or may_group, "") if is_comma else (".", False, points[0] if may_group else "")
 
 
 def filled_names(header: Sequence[str], name: str, options: ReadOptions) -> tuple[str, ...]:

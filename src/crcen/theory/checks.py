@@ -133,9 +133,10 @@ def check_clusters(clusters: ArrayLike | None, n: int, name: str = "clusters") -
     return found
 
 
-def check_whole_number(value: Any, name: str, least: int) -> int:
-    """A whole number, not below a limit."""
+def check_whole_number(value: Any, name: str, least: int, most: float = np.inf) -> int:
+    """A whole number within limits."""
     is_whole = isinstance(value, numbers.Integral) or (isinstance(value, numbers.Real) and float(value).is_integer())
-    if isinstance(value, bool) or not is_whole or value < least:
-        raise InvalidParameter(f"{name} must be a whole number of at least {least}, got {value!r}", parameter=name)
+    if isinstance(value, bool) or not is_whole or not least <= value <= most:
+        within = f"of at least {least}" if most == np.inf else f"from {least} to {most}"
+        raise InvalidParameter(f"{name} must be a whole number {within}, got {value!r}", parameter=name)
     return int(value)  # a float would be inexact above 2**53

@@ -18,6 +18,7 @@ from crcen.theory.rows import Array, Bools, EqualByArrays, FloatOrArray, Index, 
 # A probability of exactly 0 would make the log loss infinite.
 _SMALLEST = 1e-15
 _CHUNK_BYTES = 2**25
+MOST_RESAMPLES = 1_000_000
 # Expected positives below which a recall is undefined.
 _NONE = 1e-9
 _WIDEST = 12  # characters of a name over a column of counts
@@ -346,7 +347,8 @@ def expected_shares(p: Array, alarms: Bools) -> dict[str, Interval]:
 
 def row_draws(counts: Index, n_resamples: int, generator: np.random.Generator) -> Iterator[Index]:
     """How often each kind of row, ``counts`` of them, is in a bootstrap resample, (some resamples, kinds) at a time."""
-    n_resamples, n_rows = checks.check_whole_number(n_resamples, "n_resamples", 1), int(counts.sum())
+    n_resamples = checks.check_whole_number(n_resamples, "n_resamples", 1, MOST_RESAMPLES)
+    n_rows = int(counts.sum())
     chunk, is_rows = max(1, _CHUNK_BYTES // (8 * len(counts))), bool((counts == 1).all())
     for start in range(0, n_resamples, chunk):
         size = min(chunk, n_resamples - start)

@@ -551,8 +551,7 @@ def _moves_logits(bias: Tensor, logits: Tensor, call: Callable[[], Tensor]) -> b
 
 
 def _n_processes() -> int:
-    is_running = distributed.is_available() and distributed.is_initialized()
-    return distributed.get_world_size() if is_running else 1
+    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
 
 
 def _gathered(own_rows: Callable[[], tuple[Collected, Target]]) -> tuple[Collected, Target]:

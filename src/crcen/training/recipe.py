@@ -92,8 +92,7 @@ def choice(name: str, value: _Value, allowed: Iterable[object]) -> _Value:
     for one in allowed:
         if value is one or (type(value) is type(one) and value == one):
             return value
-    listed = ", ".join(repr(one) for one in allowed)
-    raise InvalidParameter(f"{name} must be one of {listed}: got {value!r}.")
+    raise InvalidParameter(f"{name} must be one of {', '.join(map(repr, allowed))}: got {value!r}.")
 
 
 def flag(name: str, value: object) -> bool:

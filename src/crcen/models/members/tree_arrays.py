@@ -109,8 +109,7 @@ class TreeEnsemble:
 
     def column(self, k: int) -> "TreeEnsemble":
         """The trees of output ``k`` alone, as an ensemble with one output."""
-        width = self.value.shape[1]
-        own = np.flatnonzero((self.output <= k) & (k < self.output + width))
+        own = np.flatnonzero((self.output <= k) & (k < self.output + self.value.shape[1]))
         ends = np.append(self.roots[1:], len(self.left))
         trees: list[TreeArrays] = []
         for tree in own:
