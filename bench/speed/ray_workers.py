@@ -27,7 +27,7 @@ os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 COLUMNS, EPOCHS, FILES = 30, 2, 16
 
 
-def committee(n: int, threads: int) -> list[str]:
+def committee(few: int, n: int, threads: int) -> list[str]:
     """Seconds of the committee by one and by two workers."""
     import ray
 
@@ -55,15 +55,18 @@ def committee(n: int, threads: int) -> list[str]:
              f"{os.cpu_count()}", f"{'':<12}{'trees, s':>10}{'network, s':>12}{'all, s':>9}"]  # fmt: skip
     found = {}
     with tempfile.TemporaryDirectory() as home:
-        crcen.make_rare_events(n, COLUMNS, 20, seed=1, path=Path(home) / "rows", rows_per_file=-(-n // FILES))
-        for workers in (1, 1, 2):  # the first one starts processes and loads libraries, which is none of the time
+        for size in (few, n):
+            crcen.make_rare_events(size, COLUMNS, 20, seed=1, path=Path(home) / str(size), rows_per_file=-(-n // FILES))
+        # The first fit starts processes and loads libraries, which is none of the time.
+        for size, workers in ((few, 1), (n, 1), (n, 2)):
             start = time.perf_counter()
             how = {"workers": workers, "cpus_per_worker": threads, "epochs": EPOCHS, "random_state": 0}
             how["hidden"] = (64,)  # a network whose parameters are stated is trained in any case
-            crcen.fit_files(str(Path(home) / "rows"), target="y", engine="ray", **how)
+            crcen.fit_files(str(Path(home) / str(size)), target="y", engine="ray", **how)
             found[workers] = [seconds["grow_trees_on_ray"], seconds["fit_ray"], time.perf_counter() - start]
             trees, network, whole = found[workers]
-            lines.append(f"{workers} worker{'s' * (workers > 1):<4}{trees:>10.1f}{network:>12.1f}{whole:>9.1f}")
+            what = f"{workers} worker{'s' * (workers > 1)}" if size == n else "few rows"
+            lines.append(f"{what:<12}{trees:>10.1f}{network:>12.1f}{whole:>9.1f}")
             print(lines[-1], flush=True)
     trees, network, whole = (one / two for one, two in zip(found[1], found[2], strict=True))
     return [*lines, f"{'times as fast':<12}{trees:>9.2f}{network:>12.2f}{whole:>9.2f}"]
@@ -79,7 +82,7 @@ def main() -> None:
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     if options.committee:
-        print(*committee(options.rows[-1], options.threads), sep="\n")
+        print(*committee(*options.rows, options.threads), sep="\n")
         return
     settings = {"epochs": EPOCHS, "hidden": (64,), "random_state": 0}
     fits = {
