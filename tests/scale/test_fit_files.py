@@ -21,7 +21,7 @@ from crcen.scale import memory as memory_bound
 from crcen.scale import mixed_table
 from crcen.scale.committee import BinnedRows, GrownTrees, StackingRows, grow_trees, plan_trees
 from crcen.scale.mixed_table import HeldOutRows, TableSurvey, learn_columns, survey_table
-from crcen.scale.sources import Chunk
+from crcen.scale.sources import Chunk, row_keys
 from crcen.tables.cells import TableCells
 from crcen.tables.columns import encode_table
 from crcen.tables.reading import open_table
@@ -568,6 +568,20 @@ def test_trees_take_a_share_of_the_rows_that_fits_in_memory():
     with pytest.raises(crcen.InvalidParameter, match="memory must have room for 40 rows of 75 bytes and 24,000 bytes"):
         plan_trees([X], labels, 10**6, 600)
     assert plan_trees([X[:30]], labels, 30, 10**9).share == 1.0  # few rows are no lack of memory
+
+
+def test_a_sample_holds_few_rows_more_than_it_keeps():
+    whole = pd.DataFrame({"a": np.arange(9000.0), "b": np.arange(9000).astype(str)})
+    whole.loc[:2999, "b"] = None  # the column has no type yet in the first parts
+    sample, most = mixed_table.FrameSample(500, seed=4), 0
+    for start in range(0, len(whole), 100):
+        sample.add(whole[start : start + 100], np.arange(start, start + 100), 0, "rows.csv")
+        most = max(most, sum(len(part) for _, part in sample._parts))
+    assert most <= 1.25 * 500 < 500 + 9000 / 64
+    keys = np.concatenate([row_keys(100, 4, 7, "rows.csv", 0, start) for start in range(0, len(whole), 100)])
+    kept = np.sort(np.argsort(keys)[:500])
+    pd.testing.assert_frame_equal(sample.frame.reset_index(drop=True), whole.iloc[kept].reset_index(drop=True))
+    assert sample.frame.index.tolist() == (kept + 1).tolist()
 
 
 def test_processes_that_start_with_nearly_the_same_memory_divide_it_alike(monkeypatch):

@@ -222,7 +222,7 @@ def fit_files(
     cpus = parameters.get("cpus_per_worker", 1)
     check_counts(workers=workers, cpus_per_worker=cpus)
     n_training = round((1.0 - hold_out) * survey.n_rows)
-    sizes |= bound.rows(survey.n_rows - n_training, held_out=3 * raw_bytes)
+    sizes |= bound.rows(survey.n_rows - n_training, held_out=4 * raw_bytes)
     sizes |= bound.rows(len(sample), profile=24 * n_columns, bins=28 * n_columns)
     n_stored = len(mixed_table.stored_widths(learned.used)) + 1
     sizes |= bound.rows(n_training, encoded=5 * raw_bytes + 24 * n_columns, group=24 * n_stored)

@@ -25,7 +25,8 @@ _STEPS = (
     ("frame", "sample", "read"),
     ("kept", "held_out", "encoded", "group", "read"),
     ("kept", "held_out", "buffer", "open"),
-    ("kept", "held_out", "trees", "bins"),
+    ("kept", "bins"),
+    ("kept", "held_out", "trees"),
     ("kept", "held_out", "profile"),
 )
 # Shares of the room for bytes that are read ahead, row groups that are open and the rows of the trees.
@@ -91,7 +92,7 @@ class MemoryBound:
 
     def __str__(self) -> str:
         largest = max(sum(self.expected.get(name, 0.0) for name in step) for step in _STEPS)
-        peak = self._base + _KEPT * largest if self._stated is None else min(self._base + largest, self._stated)
+        peak = self._base + largest * (_KEPT if self._stated is None else 1.0)
         stated = "" if self._stated is None else f" of the {self._stated / 1e6:,.0f} MB stated"
         return f"at most {peak / 1e6:,.0f} MB of memory{stated}"
 

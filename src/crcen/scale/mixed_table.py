@@ -23,6 +23,7 @@ from crcen.theory.rows import Array, ArrowTable, Bools, DataFrame, Index, LabelA
 SAMPLE_ROWS = 32_768  # from which kinds, medians, date formats and words are learned
 MOST_VALUES = 4096  # different values of a column that are counted; a column of more has no counts
 _MOST_LABELS, _MOST_PARTS = 1000, 64
+_SPARE = 1.25  # of a sample's size, before the rows that are not drawn are dropped
 _HOLD_OUT_SEED = 0x5EED  # apart from the seed of rows for early stopping
 
 
@@ -99,27 +100,36 @@ class FrameSample:
     def _take(self, parts: list[tuple[Array, DataFrame]]) -> None:
         self._parts += [part for part in parts if len(part[0])]
         # Rarely, since it copies.
-        if len(self._parts) > _MOST_PARTS or sum(len(places) for places, _ in self._parts) > 2 * self._size:
-            self._parts = [self._drawn()]
+        if len(self._parts) > _MOST_PARTS or sum(len(places) for places, _ in self._parts) > _SPARE * self._size:
+            self._draw()
             if len(self._parts[0][0]) == self._size:
                 self._bar = float(self._parts[0][0][:, 0].max())
 
-    def _drawn(self) -> tuple[Array, DataFrame]:
-        """The rows with the smallest numbers, in the order of files."""
-        parts = [part for _, part in self._parts]
+    def _draw(self) -> None:
+        """Keep the rows with the smallest numbers, in the order of files, as one part."""
+        keys = np.concatenate([places[:, 0] for places, _ in self._parts])
+        is_kept = np.zeros(len(keys), dtype=bool)
+        is_kept[np.argsort(keys, kind="stable")[: self._size]] = True
+        ends = np.cumsum([len(places) for places, _ in self._parts])
+        for i, kept in enumerate(np.split(is_kept, ends[:-1])):  # one after the other, so that few rows are held twice
+            places, part = self._parts[i]
+            self._parts[i] = places[kept], part[kept]
+        columns, parts = self._parts[0][1].columns, [part for _, part in self._parts]
         if not all(part.dtypes.equals(parts[0].dtypes) for part in parts):
             # A column that is empty in a part takes the type that it has elsewhere.
             parts = [part.dropna(axis=1, how="all") for part in parts]
-        whole = pd.concat(parts, ignore_index=True).reindex(columns=self._parts[0][1].columns)
-        places = np.concatenate([part for part, _ in self._parts])
-        kept = np.argsort(places[:, 0], kind="stable")[: self._size]
-        kept = kept[np.lexsort((places[kept, 2], places[kept, 1]))]
-        return places[kept], whole.iloc[kept]
+        whole = pd.concat(parts, ignore_index=True).reindex(columns=columns)
+        places = np.concatenate([own for own, _ in self._parts])
+        order = np.lexsort((places[:, 2], places[:, 1]))
+        if (order[1:] < order[:-1]).any():
+            places, whole = places[order], whole.iloc[order]
+        self._parts = [(places, whole)]
 
     @property
     def frame(self) -> DataFrame:
         """The rows in the order of the files; the index is the row number in the file, counted from 1."""
-        places, drawn = self._drawn()
+        self._draw()
+        [(places, drawn)] = self._parts
         files, rows = places[:, 1].astype(np.int64).tolist(), places[:, 2].astype(np.int64) + 1
         named = [f"{row} of {self._names[file]}" for file, row in zip(files, rows.tolist(), strict=True)]
         return drawn.set_axis(pd.Index(rows if len(self._names) == 1 else named, name="row"))
