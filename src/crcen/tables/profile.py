@@ -283,16 +283,15 @@ def _numbers(before: ColumnProfile, tally: _Tally, level: float) -> Difference |
         means = [f"{one:,.0f}" if 1e4 <= abs(one) < 1e15 else f"{one:.4g}" for one in (mean, before.mean)]
         message = f"{name} is {times} times as large as in training (mean {means[0]} here, {means[1]} there)"
         return Difference(name, "scale", mean, before.mean, f"{message}: is it in the same unit?")
+    here, there = float(tally.at_most[at] / n), float(before.below[at] / n_before)
+    edge = _shown(before.edges[at], before.kind)
+    at_most = f"at most {edge} in {_percent(here)} of rows here, {_percent(there)} in training"
     if is_outside:
         low, high = (_shown(edge, before.kind) for edge in (before.edges[0], before.edges[-1]))
         message = f"{name} is outside of the training range {low} to {high} in {_percent(outside)} of rows"
-        return Difference(name, "range", outside, 0.0, message)
-    if is_far:
-        here, there = float(tally.at_most[at] / n), float(before.below[at] / n_before)
-        edge = _shown(before.edges[at], before.kind)
-        message = f"{name} is at most {edge} in {_percent(here)} of rows here, {_percent(there)} in training"
-        return Difference(name, "distribution", here, there, message)
-    return None
+        moved = f"; it is {at_most}" if is_far and distances[at] > 2.0 * outside else ""
+        return Difference(name, "range", outside, 0.0, message + moved)
+    return Difference(name, "distribution", here, there, f"{name} is {at_most}") if is_far else None
 
 
 def _categories(before: ColumnProfile, tally: _Tally, labels: list[str], level: float) -> Difference | None:
