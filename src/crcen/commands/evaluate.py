@@ -256,7 +256,7 @@ def evaluate_table(
         *rows.notes,
         *(audited.notes if audited else ()),
         *inputs.weight_notes(model, weight),
-        *_warnings(y, p, w, rule, rows.model, together),
+        *share_notes(y, p, w, rule, rows.model, together),
     ]
     table, n_classes = quality.counts.table, len(rule.labels)
     n_elsewhere, decided = float(table[:, n_classes:].sum()), table[:, :n_classes]
@@ -294,30 +294,28 @@ def evaluate_table(
     )
 
 
-def _warnings(
+def share_notes(
     y: Index, p: Array, w: Array, rule: rules.RowRule, model: FittedModel, clusters: Index | None
 ) -> list[str]:
-    """Notes on moved class shares (CRC004) and a useless model."""
+    """Notes on moved class shares (CRC004) and a useless model, whose probabilities no prevalence corrects."""
     labels, before, positive = rule.labels, model.weighting_.counts, rule.price.positive
     counts, totals = np.bincount(y, minlength=len(labels)), np.bincount(y, w, len(labels))
     here, tests = totals / totals.sum(), judge_class_shares(y, w, before, clusters)
     moved = [k for k in rule.watched if 0.0 < here[k] < 1.0 and tests[k].has_moved]
-    notes = []
-    if moved:
-        where = getattr(model, "shares_are_", "in training")
-        shown = ", ".join(f"{labels[k]} {tests[k].share:.3g} here and {tests[k].before:.3g} {where}" for k in moved)
-        use = f"use --prevalence {'auto' if positive is None else f'{here[positive]:.3g}'} (CRC004)"
-        share = {"as stated": "stated share", "by the estimate": "estimated share"}.get(where, "share of training")
-        at = f"probabilities, tests and prices are at the {share}"
-        notes.append(f"prevalence shift: {shown}, more than chance allows; {at}: {use}")
-    if int((counts >= FEWEST_OF_A_CLASS).sum()) < 2:
-        return notes
     losses = {"": float(w @ log_losses(y, p) / w.sum())}
     if moved:
         at_shares = shifted_probabilities(p, before / before.sum(), np.maximum(here, 1e-12))
         losses[" at the class shares of these rows"] = float(w @ log_losses(y, at_shares) / w.sum())
-    best = min(losses, key=losses.__getitem__)
-    return [*notes, *measures.of_no_use(losses[best], totals.tolist(), best)]
+    best, has_classes = min(losses, key=losses.__getitem__), int((counts >= FEWEST_OF_A_CLASS).sum()) > 1
+    notes = measures.of_no_use(losses[best], totals.tolist(), best) if has_classes else []
+    if moved:
+        where = getattr(model, "shares_are_", "in training")
+        shown = ", ".join(f"{labels[k]} {tests[k].share:.3g} here and {tests[k].before:.3g} {where}" for k in moved)
+        use = "" if notes else f": use --prevalence {'auto' if positive is None else f'{here[positive]:.3g}'}"
+        share = {"as stated": "stated share", "by the estimate": "estimated share"}.get(where, "share of training")
+        at = f"probabilities, tests and prices are at the {share}"
+        notes.insert(0, f"prevalence shift: {shown}, more than chance allows; {at}{use} (CRC004)")
+    return notes
 
 
 def _codes_of(fail_on: str | Sequence[str] | None, groups: str | Sequence[str]) -> tuple[str, ...]:

@@ -5,12 +5,15 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
+import numpy as np
+
 import crcen
 from crcen import InvalidParameter, ReadOptions, TableClassifier
 from crcen._support.progress import busy, logged
 from crcen._support.text import Values, attributes, page_in_frame
 from crcen.commands import inputs, rules
 from crcen.commands.certify import evidence_links
+from crcen.commands.evaluate import share_notes
 from crcen.commands.inputs import Data, FittedModel, check
 from crcen.commands.results import note_lines
 from crcen.commands.rules import CostsLike, Prevalence, ReviewPrices, Weighting
@@ -134,7 +137,9 @@ def report_table(
     judged = None
     if column is not None and rule.review is not None:
         judged = rule.review.meet(rows.p[:, column], model.weighting_.cost_ratio, rows.y == column, rows.weights)
+    w = np.ones(len(y)) if rows.weights is None else rows.weights
     notes += [*seen, *inputs.weight_notes(model, weight)]
+    notes += share_notes(rows.y, rows.p, w, rule, rows.model, rows.options["clusters"])
     return TableReport(Path(out), len(y), written.findings, tuple(notes), judged, rows.shares, audited)
 
 
