@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from crcen._support.lazy import special
+from crcen._support.text import plural
 from crcen.exceptions import InvalidInput
 from crcen.theory.checks import check_class_numbers, check_class_probabilities, check_row_weights
 from crcen.theory.price import Price
@@ -41,7 +42,8 @@ class JointTest(Shown):
     def __str__(self) -> str:
         if self.reason:
             return f"not available: {self.reason}"
-        text = f"χ² = {self.statistic:.4g} with {self.degrees} degrees of freedom, p-value {p_text(self.p_value, 3)}"
+        degrees = f"{plural(self.degrees, 'degree')} of freedom"
+        text = f"χ² = {self.statistic:.4g} with {degrees}, p-value {p_text(self.p_value, 3)}"
         return f"{text} ({self.method})" if self.method else text
 
     @classmethod

@@ -103,6 +103,15 @@ def p_text(p_value: float, digits: int = 2) -> str:
     return f"{p_value:.{digits}g}" if p_value >= 1e-15 else "below 1e-15"
 
 
+def four_digits(number: float) -> str:
+    """A number with four significant digits, or without decimals from 10,000 on.
+
+    >>> four_digits(359.84), four_digits(10149.2)
+    ('359.8', '10,149')
+    """
+    return f"{number:.4g}" if abs(number) < 9999.5 else f"{number:,.0f}"
+
+
 def share_text(share: float, digits: int = 6) -> str:
     """A probability for people; one below 1 is not rounded to 1."""
     text = f"{share:.{digits}g}"
