@@ -283,6 +283,8 @@ def test_numbers_of_all_sizes():
     [
         ([700, 900], [0, 890], 1007, 1),  # the rarer class oversampled until it is the commonest
         ([700, 900], [0, 890], 713, None),  # heaps of equal rows
+        ([157, 297], [2, 173], 313, None),  # MASS biopsy: scores from 1 to 10, most of them 1 in benign rows
+        ([700, 1000], [0, 632], 1068 + 264, 1),  # 1,000 draws of 1,000 rows: e⁻¹ are drawn once, 264 more than once
         ([200, 1800], [14, 1400], 1000, None),  # coarse columns: the common class has more twins
         ([1800, 200], [0, 180], 1860, 1),
         ([1000, 1000], [450, 470], 1500, None),
