@@ -44,11 +44,14 @@ class _ProbabilityColumns:
     target_name_: str
 
     def predict_proba(self, X: pd.DataFrame) -> Array:
-        p = X.to_numpy(dtype=np.float64)
-        p = np.column_stack([1.0 - p, p]) if p.shape[1] == 1 else p
-        if not ((p >= 0.0) & (p <= 1.0)).all() or not np.allclose(p.sum(axis=1), 1.0, atol=1e-3):
+        given = X.to_numpy(dtype=np.float64)
+        p = np.column_stack([1.0 - given, given]) if given.shape[1] == 1 else given
+        sums = p.sum(axis=1)
+        if not ((p >= 0.0) & (p <= 1.0)).all() or not np.allclose(sums, 1.0, atol=1e-3):
+            got = f"got values from {given.min():.4g} to {given.max():.4g}"
+            got += f", sums from {sums.min():.4g} to {sums.max():.4g}" if len(self.feature_names_in_) > 1 else ""
             columns = listed(self.feature_names_in_)
-            raise InvalidInput(f"{columns} must hold probabilities between 0 and 1, which sum to 1 over the classes.")
+            raise InvalidInput(f"{columns} must hold probabilities between 0 and 1, of sum 1 over the classes: {got}.")
         return np.asarray(p / p.sum(axis=1, keepdims=True))
 
 
