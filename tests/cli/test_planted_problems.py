@@ -246,6 +246,14 @@ def test_swapped_labels_are_no_prevalence_to_state(run, monkeypatch, tmp_path, c
     assert "the model is of no use here" in out
 
 
+def test_labels_of_alarms_only_are_no_prevalence_to_state(run, home):
+    rows = draw(4000, 1)
+    is_alarm = crcen.load(home / "2.crcen").predict(rows) == "yes"
+    out = run("evaluate", rows.assign(state=rows["state"].where(is_alarm)), "--resamples", 0)[1]
+    assert "prevalence shift: yes " in out
+    assert "use --prevalence" not in out
+
+
 def test_few_training_rows_are_named_at_any_prevalence(tmp_path, crcen_command):
     search = crcen.CRCENClassifierCV(hidden=(), l2=1e-3, max_epochs=3, encoding="standard", n_members=1, cv=3)
     rows = draw(1500, 0)

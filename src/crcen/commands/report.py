@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-import numpy as np
-
 import crcen
 from crcen import InvalidParameter, ReadOptions, TableClassifier
 from crcen._support.progress import busy, logged
@@ -137,9 +135,7 @@ def report_table(
     judged = None
     if column is not None and rule.review is not None:
         judged = rule.review.meet(rows.p[:, column], model.weighting_.cost_ratio, rows.y == column, rows.weights)
-    w = np.ones(len(y)) if rows.weights is None else rows.weights
-    notes += [*seen, *inputs.weight_notes(model, weight)]
-    notes += share_notes(rows.y, rows.p, w, rule, rows.model, rows.options["clusters"])
+    notes += [*seen, *inputs.weight_notes(model, weight), *share_notes(rows, rule, written.findings)]
     return TableReport(Path(out), len(y), written.findings, tuple(notes), judged, rows.shares, audited)
 
 
