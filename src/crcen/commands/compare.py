@@ -46,12 +46,11 @@ class _ProbabilityColumns:
     def predict_proba(self, X: pd.DataFrame) -> Array:
         given = X.to_numpy(dtype=np.float64)
         p = np.column_stack([1.0 - given, given]) if given.shape[1] == 1 else given
-        sums = p.sum(axis=1)
-        if not ((p >= 0.0) & (p <= 1.0)).all() or not np.allclose(sums, 1.0, atol=1e-3):
-            got = f"got values from {given.min():.4g} to {given.max():.4g}"
-            got += f", sums from {sums.min():.4g} to {sums.max():.4g}" if len(self.feature_names_in_) > 1 else ""
-            columns = listed(self.feature_names_in_)
-            raise InvalidInput(f"{columns} must hold probabilities between 0 and 1, of sum 1 over the classes: {got}.")
+        if not ((p >= 0.0) & (p <= 1.0)).all() or not np.allclose(p.sum(axis=1), 1.0, atol=1e-3):
+            must = (
+                f"{listed(self.feature_names_in_)} must hold probabilities between 0 and 1, of sum 1 over the classes"
+            )
+            raise InvalidInput(f"{must}: got values from {given.min():.4g} to {given.max():.4g}.")
         return np.asarray(p / p.sum(axis=1, keepdims=True))
 
 

@@ -20,10 +20,7 @@ Weights: TypeAlias = ArrayLike | None
 
 # Okabe and Ito's palette.
 BLUE, ORANGE, ALERT, GREY = "#0072b2", "#e69f00", "#d55e00", "#767676"
-_TICKS = (0.0001, 0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999)
-_FINE_TICKS = (0.003, 0.03, 0.3, 0.7, 0.97)
-_MOST_TICKS, _POINTS, _DASHED = 9, 200, (0, (4, 3))
-_BELOW = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.13), "ncols": 2}
+_MOST_TICKS, _POINTS = 9, 200
 
 
 class _Display:

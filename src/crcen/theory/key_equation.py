@@ -463,10 +463,8 @@ class EquationTest(KeyEquation):
     @property
     def rhs(self) -> FloatOrArray:
         """1/α at the class ratio of these rows for two classes, as in the test; otherwise the inflows (K,)."""
-        if self.n_classes > 2:
-            return self.inflows
         totals = self.flows.sum(axis=1)
-        return float(totals[1 - self._column] / totals[self._column])
+        return self.inflows if self.n_classes > 2 else float(totals[1 - self._column] / totals[self._column])
 
     @property
     def verdict(self) -> str:

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from crcen._support.lazy import special
-from crcen._support.text import plural
 from crcen.exceptions import InvalidInput
 from crcen.theory.checks import check_class_numbers, check_class_probabilities, check_row_weights
 from crcen.theory.price import Price
@@ -42,8 +41,8 @@ class JointTest(Shown):
     def __str__(self) -> str:
         if self.reason:
             return f"not available: {self.reason}"
-        degrees = f"{plural(self.degrees, 'degree')} of freedom"
-        text = f"χ² = {self.statistic:.4g} with {degrees}, p-value {p_text(self.p_value, 3)}"
+        s = "" if self.degrees == 1 else "s"
+        text = f"χ² = {self.statistic:.4g} with {self.degrees} degree{s} of freedom, p-value {p_text(self.p_value, 3)}"
         return f"{text} ({self.method})" if self.method else text
 
     @classmethod

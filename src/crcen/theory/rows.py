@@ -104,12 +104,8 @@ def p_text(p_value: float, digits: int = 2) -> str:
 
 
 def four_digits(number: float) -> str:
-    """A number with four significant digits, or without decimals from 10,000 on.
-
-    >>> four_digits(359.84), four_digits(10149.2)
-    ('359.8', '10,149')
-    """
-    return f"{number:.4g}" if abs(number) < 9999.5 else f"{number:,.0f}"
+    """A number with four significant digits, such as 359.8, or all digits before the point, such as 10,149."""
+    return f"{number:,.0f}" if 9999.5 <= abs(number) < 1e15 else f"{number:.4g}"
 
 
 def share_text(share: float, digits: int = 6) -> str:
