@@ -235,6 +235,25 @@ def test_another_prevalence_is_no_useless_model(run, found):
     assert "prevalence shift" in run("evaluate", few, "--resamples", 0, k=3)[1]
 
 
+@pytest.mark.parametrize(("command", "option"), [("evaluate", "--resamples=0"), ("report", "--out=r.html")])
+def test_swapped_labels_are_no_prevalence_to_state(run, monkeypatch, tmp_path, command, option):
+    monkeypatch.chdir(tmp_path)
+    rows = draw(4000, 1)
+    out = run(command, rows.assign(state=rows["state"].map({"yes": "no", "no": "yes"})), option)[1]
+    assert "are the labels swapped?" in out
+    assert "prevalence shift: yes 0.776 here" in out
+    assert "use --prevalence" not in out
+    assert "the model is of no use here" in out
+
+
+def test_labels_of_alarms_only_are_no_prevalence_to_state(run, home):
+    rows = draw(4000, 1)
+    is_alarm = crcen.load(home / "2.crcen").predict(rows) == "yes"
+    out = run("evaluate", rows.assign(state=rows["state"].where(is_alarm)), "--resamples", 0)[1]
+    assert "prevalence shift: yes " in out
+    assert "use --prevalence" not in out
+
+
 def test_few_training_rows_are_named_at_any_prevalence(tmp_path, crcen_command):
     search = crcen.CRCENClassifierCV(hidden=(), l2=1e-3, max_epochs=3, encoding="standard", n_members=1, cv=3)
     rows = draw(1500, 0)

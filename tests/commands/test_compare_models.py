@@ -164,7 +164,7 @@ def test_what_cannot_be_compared_is_refused_and_nothing_is_written(tmp_path):
         refused("needs the class counts", weighting=by_counts)
     refused("positive must name", positive=None)
     refused("which has Ok, Worn: got lost", frame.assign(state=frame.state.str.title()), positive="lost")
-    refused("between 0 and 1", frame.assign(old_worn=2.0))
+    refused("between 0 and 1, of sum 1 over the classes: got values from 2 to 2", frame.assign(old_worn=2.0))
     refused("must be a column", probability_old="nothing")
     refused("or the columns probability_old= and probability_new=", probability_old=None)
     refused("needs two models", probability_old=None, probability_new=None)

@@ -355,7 +355,7 @@ def test_options_reach_ray(fit_command, folder, monkeypatch):
         ("y", "--hold-out 60%", "--hold-out must be a share between 0 and 0.5"),
         ("y", "--hold-out some", "must be a share such as 5%"),
         ("y", "--memory much", "must be a size such as 4GB"),
-        ("y", "--learner trees", "--learner must be one of committee, networks for files: got 'trees'"),
+        ("y", "--learner trees", "--learner must be one of committee, networks with --engine stream: got 'trees'"),
         ("y", "--learner committee --hold-out 0", "a committee is combined on held-out rows"),
         ("y", "--engine ray --learner networks --memory 1GB", "--memory is for the trees of a committee"),
         ("y", "--epochs 0", "--epochs must be a whole number of at least 1"),

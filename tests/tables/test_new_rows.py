@@ -75,6 +75,13 @@ def test_the_bound_holds_in_draws():
         ("age", lambda x: x.mask(x.index < 40, 140), "range", 0.1, r"15 to 80 in 10 % of rows \(40 values were cl"),
         ("when", lambda x: x + pd.Timedelta(days=400), "range", 1.0, "2023-12-29 to 2024-11-13"),
         ("age", lambda x: np.minimum(x + 20, 79), "distribution", None, r"at most \d+ in \d+ % of rows here, \d+ %"),
+        (
+            "age",
+            lambda x: np.minimum(x + 20, 79).mask(x.index < 12, 85),
+            "range",
+            0.03,
+            r"in 3 % of rows; it is at most ",
+        ),
         ("country", lambda x: x.mask(x.index < 80, "FR"), "unseen", 0.2, "new or were rare in training in 20 %"),
         ("country", lambda x: "DE", "categories", 1.0, r"DE in 100 % of rows here, (8|9|1\d)(\.\d)? % in training"),
         ("is_new", lambda x: True, "categories", 1.0, "is_new is true in 100 % of rows here"),
@@ -289,6 +296,8 @@ def test_numbers_of_all_sizes():
     [
         ([700, 900], [0, 890], 1007, 1),  # the rarer class oversampled until it is the commonest
         ([700, 900], [0, 890], 713, None),  # heaps of equal rows
+        ([157, 297], [2, 173], 313, None),  # MASS biopsy: scores from 1 to 10, most of them 1 in benign rows
+        ([700, 1000], [0, 632], 1068 + 264, 1),  # 1,000 draws of 1,000 rows: e⁻¹ are drawn once, 264 more than once
         ([200, 1800], [14, 1400], 1000, None),  # coarse columns: the common class has more twins
         ([1800, 200], [0, 180], 1860, 1),
         ([1000, 1000], [450, 470], 1500, None),

@@ -44,11 +44,13 @@ class _ProbabilityColumns:
     target_name_: str
 
     def predict_proba(self, X: pd.DataFrame) -> Array:
-        p = X.to_numpy(dtype=np.float64)
-        p = np.column_stack([1.0 - p, p]) if p.shape[1] == 1 else p
+        given = X.to_numpy(dtype=np.float64)
+        p = np.column_stack([1.0 - given, given]) if given.shape[1] == 1 else given
         if not ((p >= 0.0) & (p <= 1.0)).all() or not np.allclose(p.sum(axis=1), 1.0, atol=1e-3):
-            columns = listed(self.feature_names_in_)
-            raise InvalidInput(f"{columns} must hold probabilities between 0 and 1, which sum to 1 over the classes.")
+            must = (
+                f"{listed(self.feature_names_in_)} must hold probabilities between 0 and 1, of sum 1 over the classes"
+            )
+            raise InvalidInput(f"{must}: got values from {given.min():.4g} to {given.max():.4g}.")
         return np.asarray(p / p.sum(axis=1, keepdims=True))
 
 

@@ -13,7 +13,7 @@ from crcen.commands import inputs, rules
 from crcen.commands.inputs import GROUP_CHECK, Data, FittedModel, Label, require
 from crcen.commands.results import note_lines
 from crcen.commands.rules import CostsLike, Prevalence, ReviewPrices, Weighting
-from crcen.commands.scoring import Judging, unlike_lines
+from crcen.commands.scoring import Judging, LabelledRows, unlike_lines
 from crcen.decisions.expense_curve import ChosenWeighting, CurveRows
 from crcen.report import quality as measures
 from crcen.report.checks import CHECKS, COLUMN_CHECKS, Finding, examine
@@ -27,7 +27,7 @@ from crcen.theory.key_equation import EquationTest
 from crcen.theory.limits import FEWEST_OF_A_CLASS, judge_class_shares
 from crcen.theory.metrics import MOST_RESAMPLES, ConfusionCounts, Quality, log_losses, measure_quality
 from crcen.theory.price import Price
-from crcen.theory.rows import Array, Index, ShownInOneLine, share_text
+from crcen.theory.rows import ShownInOneLine, share_text
 from crcen.theory.thresholds import ReviewedRows
 
 
@@ -258,7 +258,7 @@ def evaluate_table(
         *rows.notes,
         *(audited.notes if audited else ()),
         *inputs.weight_notes(model, weight),
-        *_warnings(y, p, w, rule, rows.model, together),
+        *share_notes(rows, rule, findings),
     ]
     table, n_classes = quality.counts.table, len(rule.labels)
     n_elsewhere, decided = float(table[:, n_classes:].sum()), table[:, :n_classes]
@@ -296,30 +296,29 @@ def evaluate_table(
     )
 
 
-def _warnings(
-    y: Index, p: Array, w: Array, rule: rules.RowRule, model: FittedModel, clusters: Index | None
-) -> list[str]:
-    """Notes on moved class shares (CRC004) and a useless model."""
-    labels, before, positive = rule.labels, model.weighting_.counts, rule.price.positive
+def share_notes(rows: LabelledRows, rule: rules.RowRule, findings: Sequence[Finding]) -> list[str]:
+    """Notes on moved class shares (CRC004), with advice unless labels depend on the model, and on a useless model."""
+    y, p, w = rows.y, rows.p, np.ones(len(rows.y)) if rows.weights is None else rows.weights
+    labels, before, positive = rule.labels, rows.model.weighting_.counts, rule.price.positive
     counts, totals = np.bincount(y, minlength=len(labels)), np.bincount(y, w, len(labels))
-    here, tests = totals / totals.sum(), judge_class_shares(y, w, before, clusters)
+    here, tests = totals / totals.sum(), judge_class_shares(y, w, before, rows.options["clusters"])
     moved = [k for k in rule.watched if 0.0 < here[k] < 1.0 and tests[k].has_moved]
-    notes = []
-    if moved:
-        where = getattr(model, "shares_are_", "in training")
-        shown = ", ".join(f"{labels[k]} {tests[k].share:.3g} here and {tests[k].before:.3g} {where}" for k in moved)
-        use = f"use --prevalence {'auto' if positive is None else f'{here[positive]:.3g}'} (CRC004)"
-        share = {"as stated": "stated share", "by the estimate": "estimated share"}.get(where, "share of training")
-        at = f"probabilities, tests and prices are at the {share}"
-        notes.append(f"prevalence shift: {shown}, more than chance allows; {at}: {use}")
-    if int((counts >= FEWEST_OF_A_CLASS).sum()) < 2:
-        return notes
     losses = {"": float(w @ log_losses(y, p) / w.sum())}
     if moved:
         at_shares = shifted_probabilities(p, before / before.sum(), np.maximum(here, 1e-12))
         losses[" at the class shares of these rows"] = float(w @ log_losses(y, at_shares) / w.sum())
-    best = min(losses, key=losses.__getitem__)
-    return [*notes, *measures.of_no_use(losses[best], totals.tolist(), best)]
+    best, has_classes = min(losses, key=losses.__getitem__), int((counts >= FEWEST_OF_A_CLASS).sum()) > 1
+    notes = measures.of_no_use(losses[best], totals.tolist(), best) if has_classes else []
+    if moved:
+        where = getattr(rows.model, "shares_are_", "in training")
+        shown = ", ".join(f"{labels[k]} {tests[k].share:.3g} here and {tests[k].before:.3g} {where}" for k in moved)
+        is_chosen = any(one.code == "CRC011" and one.status == "warning" for one in findings)
+        stated = "auto" if positive is None else f"{here[positive]:.3g}"
+        use = "" if notes or is_chosen else f": use --prevalence {stated}"
+        share = {"as stated": "stated share", "by the estimate": "estimated share"}.get(where, "share of training")
+        at = f"probabilities, tests and prices are at the {share}"
+        notes.insert(0, f"prevalence shift: {shown}, more than chance allows; {at}{use} (CRC004)")
+    return notes
 
 
 def _codes_of(fail_on: str | Sequence[str] | None, groups: str | Sequence[str]) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ from crcen.theory.goals import ThresholdGoal, goal_of
 from crcen.theory.intervals import Interval
 from crcen.theory.metrics import ConfusionCounts, Quality, measure_quality
 from crcen.theory.residual_test import TrainingError
-from crcen.theory.rows import Array, Bools, Index, LabelArray, Splitter, effective_rows
+from crcen.theory.rows import Array, Bools, Index, LabelArray, Splitter, effective_rows, four_digits
 from crcen.theory.selective import clipped_weights
 
 Learner: TypeAlias = CRCENClassifierCV | CommitteeClassifier
@@ -241,7 +241,7 @@ class TableFit(FittedTable):
     def __str__(self) -> str:
         cost, quality = self.quality.cost.scaled(1000.0), self.quality
         by_audits = self.selection is not None and self.selection.effective_rows is not None
-        by_weight = " by weight" if by_audits or hasattr(self.model, "weight_name_") else ""
+        by_weight = ", by weight" if by_audits or hasattr(self.model, "weight_name_") else ""
         where = f"{self.data}, {plural(self.n_validated, 'row')} held out of training{by_weight}"
         if self.positive is not None:
             lines = [f"{where}: {count_sentence(self.positive.counts)} ({self.target} = {self.model.pos_label_})"]
@@ -252,10 +252,8 @@ class TableFit(FittedTable):
         habit = f"{quality.habit} for every row"
         if self.positive is not None:
             habit = "an alarm on every row" if quality.habit == self.model.pos_label_ else "no alarm at all"
-        lines.append(
-            f"Cost per 1,000 rows {cost.value:.4g} ({cost.low:.4g} to {cost.high:.4g}){unit}; "
-            f"{1000.0 * quality.habit_cost:.4g} with {habit}"
-        )
+        value, low, high, constant = map(four_digits, (*cost[:3], 1000.0 * quality.habit_cost))
+        lines.append(f"Cost per 1,000 rows {value} ({low} to {high}){unit}; {constant} with {habit}")
         places = {"saved to": self.path, "ONNX graph": self.onnx, "report on held-out rows": self.report}
         written = "".join(f", {name} {place}" for name, place in places.items() if place is not None)
         lines += [*note_lines(self.notes), f"{self.seconds:.1f} s{written}"]

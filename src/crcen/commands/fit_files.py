@@ -162,7 +162,7 @@ def fit_files(
     is_share_of_half = not isinstance(hold_out, bool) and (hold_out in (0, 0.5) or is_share(hold_out, 0.0, 0.5))
     check("hold_out", hold_out, is_share_of_half, "be a share between 0 and 0.5, such as 0.05 or 5%")
     learner = learner or ("committee" if hold_out else "networks")
-    check("learner", learner, learner in LEARNERS, f"be one of {', '.join(LEARNERS)} for files")
+    check("learner", learner, learner in LEARNERS, f"be one of {', '.join(LEARNERS)} with engine={engine}", "engine")
     is_networks = learner == "networks"
     alone = "clusters must go with held-out rows, among which they stay together: got hold_out=0."
     require(hold_out or clusters is None, alone, "clusters", "hold_out")

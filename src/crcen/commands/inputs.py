@@ -221,9 +221,10 @@ def class_labels(
 
 
 def duplicate_lines(found: Duplicates) -> list[str]:
-    """What to print about copies of rows: notes, or their number where columns have few different values."""
+    """What to print about copies of rows: notes, or the number of equal rows if these need not be copies."""
     if found.n_copies and found.is_coarse and found.label is None:
-        return [f"Duplicates: {found.n_copies:,} of {found.n_rows:,} rows equal others because columns have few values"]
+        why = "by chance or because they belong together (then use --clusters)"
+        return [f"Duplicates: {found.n_copies:,} of {found.n_rows:,} rows equal others, {why}"]
     return [f"Note: {note}." for note in found.notes]
 
 

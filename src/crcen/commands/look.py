@@ -22,7 +22,7 @@ from crcen.tables.leaks import Cells, Signs, cells_of, find_signs, separations
 from crcen.tables.locations import ReadOptions
 from crcen.theory.intervals import Interval, share_interval
 from crcen.theory.limits import FEWEST_POSITIVES, LEAK_AREA
-from crcen.theory.rows import Array, ShownInOneLine, short
+from crcen.theory.rows import Array, ShownInOneLine, four_digits, short
 
 # Rows that single columns are ranked on, and examples of cells that are shown.
 _MOST_ROWS, _EXAMPLES, _LONGEST, _LONGEST_NAME = 20_000, 3, 24, 32
@@ -315,8 +315,7 @@ def _columns(
     filled = encode_table(numbers, table).X[:, [block.start for block in blocks_of(numbers)]]  # gaps hold the median
     spreads = np.quantile(filled, [0, 0.5, 1], axis=0, overwrite_input=True).T
     shown = {
-        column.name: tuple(f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}" for value in spread)
-        for column, spread in zip(numbers, spreads.tolist(), strict=True)
+        column.name: tuple(map(four_digits, spread)) for column, spread in zip(numbers, spreads.tolist(), strict=True)
     }
     found, n_rows = [], len(every)
     for name in map(str, table.frame.columns):

@@ -11,6 +11,7 @@ from crcen._support.progress import busy, logged
 from crcen._support.text import Values, attributes, page_in_frame
 from crcen.commands import inputs, rules
 from crcen.commands.certify import evidence_links
+from crcen.commands.evaluate import share_notes
 from crcen.commands.inputs import Data, FittedModel, check
 from crcen.commands.results import note_lines
 from crcen.commands.rules import CostsLike, Prevalence, ReviewPrices, Weighting
@@ -134,7 +135,7 @@ def report_table(
     judged = None
     if column is not None and rule.review is not None:
         judged = rule.review.meet(rows.p[:, column], model.weighting_.cost_ratio, rows.y == column, rows.weights)
-    notes += [*seen, *inputs.weight_notes(model, weight)]
+    notes += [*seen, *inputs.weight_notes(model, weight), *share_notes(rows, rule, written.findings)]
     return TableReport(Path(out), len(y), written.findings, tuple(notes), judged, rows.shares, audited)
 
 

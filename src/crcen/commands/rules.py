@@ -24,7 +24,7 @@ from crcen.theory.intervals import LEVEL, Interval, estimate_shares, shifted_pro
 from crcen.theory.limits import EXPENSE_Z
 from crcen.theory.price import Price, WeightingLike, is_price_of_two, positive_number
 from crcen.theory.residual_test import TrainingError
-from crcen.theory.rows import Array, Bools, DataFrame, Index, effective_rows
+from crcen.theory.rows import Array, Bools, DataFrame, Index, effective_rows, four_digits
 from crcen.theory.selective import audit_draws, audit_probabilities, audit_scores, audited_cost, recall_bounds
 
 # How a user states prices and goals, costs of decisions, class shares, and two prices for a review.
@@ -504,9 +504,9 @@ class RowCosts(Result):
 
     def __str__(self) -> str:
         return (
-            f"With the cost of each row: {plural(self.n_alarms, 'alarm')}, errors cost {self.by_row:,.6g}; "
-            f"{self.by_price:,.6g} at the one price, {self.silence:,.6g} without an alarm, {self.alarms:,.6g} with an "
-            "alarm on every row"
+            f"With the cost of each row: {plural(self.n_alarms, 'alarm')}, errors cost {four_digits(self.by_row)}; "
+            f"{four_digits(self.by_price)} at the one price, {four_digits(self.silence)} without an alarm, "
+            f"{four_digits(self.alarms)} with an alarm on every row"
         )
 
 

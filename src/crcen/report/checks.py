@@ -136,7 +136,7 @@ def expense_outside(evidence: Evidence) -> Outcome:
     z, step = max(judged, key=lambda one: abs(one[0]))
     if z == 0.0:
         of = "between round prices" if has_positive else "of class weights"
-        return False, f"all {len(judged)} steps {of} that can be judged lie in their brackets"
+        return False, f"{plural(len(judged), 'step')} {of} can be judged, and none lies outside of its bracket"
     low, high, compared = step.bracket_low, step.bracket_high, f"{plural(len(judged), 'step')} compared"
     if has_positive:
         is_outside, where, unit = abs(z) > limits.EXPENSE_Z, f"between the prices {low:g} and {high:g}", "false alarms"

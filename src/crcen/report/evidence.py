@@ -23,7 +23,7 @@ from crcen.theory.limits import fitted_model_noise
 from crcen.theory.metrics import log_losses
 from crcen.theory.price import Budget, Labels, Price, weighted_probability
 from crcen.theory.residual_test import TrainingError, residual_effect
-from crcen.theory.rows import Array, Bools, Estimator, Index, Rows, as_numpy, short
+from crcen.theory.rows import Array, Bools, Estimator, Index, Rows, as_numpy, four_digits, short
 from crcen.theory.selective import LabelSelection
 
 # Labels of any type.
@@ -551,7 +551,7 @@ def _quantiles(evidence: Evidence, values: Array, number: int, is_date: bool = F
     if is_date:
         labels = [str(cell)[:10] for cell in np.asarray(_column(evidence.X, number), dtype=object)[rows]]
     else:
-        labels = [f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}" for value in values[rows]]
+        labels = [*map(four_digits, values[rows])]
     return rows, labels, values[rows], True
 
 

@@ -17,7 +17,7 @@ from crcen.theory.key_equation import KeyEquation, means_by_law
 from crcen.theory.limits import EXPENSE_Z, LEAST_VARIANCE, NEAR_PERFECT_AREA
 from crcen.theory.price import CostRatio, Price, weighted_probability
 from crcen.theory.residual_test import clustered_variance
-from crcen.theory.rows import Array, Bools, Clusters, Index
+from crcen.theory.rows import Array, Bools, Clusters, Index, four_digits
 
 Limits = tuple[float, float]
 
@@ -26,7 +26,8 @@ def measured_text(one: Interval) -> str:
     """A metric with its interval, if it has one."""
     if math.isnan(one.value):
         return "none"
-    return f"{one.value:.4g}" if math.isnan(one.low) else f"{one.value:<9.4g} ({one.low:.4g} to {one.high:.4g})"
+    value, low, high = map(four_digits, one[:3])
+    return value if math.isnan(one.low) else f"{value:<9} ({low} to {high})"
 
 
 @dataclass(frozen=True)

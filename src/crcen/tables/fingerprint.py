@@ -34,8 +34,6 @@ _MIDNIGHT = re.compile(r"(\d{4}-\d{2}-\d{2})[T ]00:00:00(?:\.0+)?")
 _MOST_TWINS = 0.9
 # A class is among the most frequent ones if no other has more rows by this factor.
 _MOST_COMMON = 1.2
-# Oversampling repeats a row at most so often.
-_MOST_COPIES = 10.0
 # Rows are copies if such a share of those with a twin have values of their own, such a share of copies is left after a
 # shuffle of these values, and a row occurs at most so often on average unless there are so many different rows.
 _ALONE, _BY_CHANCE, _MOST_REPEATS, _MANY_DIFFERENT = 0.7, 0.5, 5.0, 100
@@ -181,7 +179,8 @@ def duplicated_class(rows: Index, twins: Index, n_distinct: float | None = None)
         if n_distinct is not None and n > _MOST_COMMON * np.delete(rows, k).max():
             by_chance = 1.0 - (1.0 - min(share, 0.99)) ** (others / n)
             n_copied = n_distinct - (total - n_twins)  # different rows that have copies
-            if n_twins > _MOST_COPIES * n_copied or 5.0 * rest > by_chance or by_chance * others < _FEWEST_ROWS:
+            drawn = -math.log1p(-min(share, 0.999))  # mean draws of a row; a copied one has fewer than 2 + that
+            if n_twins > (3.0 + drawn) * n_copied or 5.0 * rest > by_chance or by_chance * others < _FEWEST_ROWS:
                 continue
         if share >= 0.3 and share >= 5.0 * rest and chance_of_more(found, n, n_twins - found, others) < 1e-6:
             return int(k)

@@ -20,7 +20,7 @@ from crcen.tables.fingerprint import chance_of_more
 from crcen.theory.checks import check_row_weights
 from crcen.theory.limits import UNLIKE_DISTANCE, UNLIKE_P, UNLIKE_RATIO, UNLIKE_SCALE, UNLIKE_SHARE
 from crcen.theory.price import Labels, Price
-from crcen.theory.rows import AddsUp, Array, Bools, Estimator, Index, alarms_above
+from crcen.theory.rows import AddsUp, Array, Bools, Estimator, Index, alarms_above, four_digits
 from crcen.theory.sequential import StreamSums, stream_sums
 
 _EDGES, _SCORES, _FEWEST_SCORES = 33, 2049, 257
@@ -280,19 +280,18 @@ def _numbers(before: ColumnProfile, tally: _Tally, level: float) -> Difference |
     is_scaled = ratio >= UNLIKE_SCALE or 0.0 < ratio <= 1.0 / UNLIKE_SCALE
     if (is_outside or is_far) and before.kind == "number" and is_scaled:
         times = f"{ratio:,.0f}" if ratio >= 1000.0 else f"{ratio:.3g}"
-        means = [f"{one:,.0f}" if 1e4 <= abs(one) < 1e15 else f"{one:.4g}" for one in (mean, before.mean)]
-        message = f"{name} is {times} times as large as in training (mean {means[0]} here, {means[1]} there)"
+        means = f"mean {four_digits(mean)} here, {four_digits(before.mean)} there"
+        message = f"{name} is {times} times as large as in training ({means})"
         return Difference(name, "scale", mean, before.mean, f"{message}: is it in the same unit?")
+    share, share_before = float(tally.at_most[at] / n), float(before.below[at] / n_before)
+    edge = _shown(before.edges[at], before.kind)
+    at_most = f"at most {edge} in {_percent(share)} of rows here, {_percent(share_before)} in training"
     if is_outside:
         low, high = (_shown(edge, before.kind) for edge in (before.edges[0], before.edges[-1]))
         message = f"{name} is outside of the training range {low} to {high} in {_percent(outside)} of rows"
-        return Difference(name, "range", outside, 0.0, message)
-    if is_far:
-        here, there = float(tally.at_most[at] / n), float(before.below[at] / n_before)
-        edge = _shown(before.edges[at], before.kind)
-        message = f"{name} is at most {edge} in {_percent(here)} of rows here, {_percent(there)} in training"
-        return Difference(name, "distribution", here, there, message)
-    return None
+        moved = f"; it is {at_most}" if is_far and distances[at] > 2.0 * outside else ""
+        return Difference(name, "range", outside, 0.0, message + moved)
+    return Difference(name, "distribution", share, share_before, f"{name} is {at_most}") if is_far else None
 
 
 def _categories(before: ColumnProfile, tally: _Tally, labels: list[str], level: float) -> Difference | None:

@@ -41,7 +41,8 @@ class JointTest(Shown):
     def __str__(self) -> str:
         if self.reason:
             return f"not available: {self.reason}"
-        text = f"χ² = {self.statistic:.4g} with {self.degrees} degrees of freedom, p-value {p_text(self.p_value, 3)}"
+        s = "" if self.degrees == 1 else "s"
+        text = f"χ² = {self.statistic:.4g} with {self.degrees} degree{s} of freedom, p-value {p_text(self.p_value, 3)}"
         return f"{text} ({self.method})" if self.method else text
 
     @classmethod

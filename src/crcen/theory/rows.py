@@ -103,6 +103,11 @@ def p_text(p_value: float, digits: int = 2) -> str:
     return f"{p_value:.{digits}g}" if p_value >= 1e-15 else "below 1e-15"
 
 
+def four_digits(number: float) -> str:
+    """A number with four significant digits, such as 359.8, or all digits before the point, such as 10,149."""
+    return f"{number:,.0f}" if 9999.5 <= abs(number) < 1e15 else f"{number:.4g}"
+
+
 def share_text(share: float, digits: int = 6) -> str:
     """A probability for people; one below 1 is not rounded to 1."""
     text = f"{share:.{digits}g}"
