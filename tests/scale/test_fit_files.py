@@ -526,8 +526,15 @@ def test_every_row_has_one_use_and_clusters_and_copies_stay_together(tmp_path, m
 
 
 def test_a_network_is_left_out_if_a_trial_gets_no_weight_unless_its_settings_are_stated(monkeypatch):
-    monkeypatch.setattr(StackingRows, "has_use_for_network", lambda rows, blocks, most_rows, epochs: False)
+    read = []
+
+    def trial(rows, blocks, most_rows, epochs):
+        read.append((blocks, list(next(blocks))))
+        return False
+
+    monkeypatch.setattr(StackingRows, "has_use_for_network", trial)
     fit = crcen.fit_files(interaction_rows(), target="y", epochs=3)
+    assert read[0][0].gi_frame is None  # otherwise its row groups would stay in memory
     assert ([one["name"] for one in fit.to_dict()["leaderboard"]], fit.network) == (["trees", "committee"], None)
     assert "the model has no network: a trial" in str(fit)
     assert fit.model.weighting_.counts.sum() == 4000 - fit.n_held_out

@@ -4,7 +4,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -36,7 +36,7 @@ from crcen.scale.memory import MemoryBound
 from crcen.scale.mixed_table import EncodedRows, FingerprintOfAll, FrameSample, HeldOutRows, LearnedColumns, TableSurvey
 from crcen.scale.sources import OPEN_BYTES, ArrowSource, check_counts, lock_storage, rows_together
 from crcen.tables.cells import TableCells, as_text
-from crcen.tables.columns import BooleanColumn, DroppedColumn, NumberColumn, encode_table
+from crcen.tables.columns import BooleanColumn, DroppedColumn, NumberColumn
 from crcen.tables.leaks import Signs, find_signs
 from crcen.tables.locations import masked
 from crcen.tables.profile import held_out_sums, profile_of, training_scores, typical_table
@@ -50,6 +50,7 @@ from crcen.theory.rows import Estimator, LabelArray
 Storage = str | Path | None
 ENGINES, LEARNERS = ("stream", "ray"), ("committee", "networks")
 _FEWEST_TO_STACK = 10  # held-out rows of each class
+_OPEN_CELL_BYTES = 16  # of a row group that is read, stored and decoded
 _NO_EVIDENCE = "No evidence from held-out rows: use crcen evaluate on other rows."
 _FINGERPRINT_ROWS, _FIRST_ROWS, _SCORED_ROWS = 65_536, 1000, 8192
 _FIRST_BYTES, _SMALLEST_BLOCK = 2**24, 2**18
@@ -227,24 +228,26 @@ def fit_files(
     n_stored = len(mixed_table.stored_widths(learned.used)) + 1
     sizes |= bound.rows(n_training, encoded=5 * raw_bytes + 24 * n_columns, group=24 * n_stored)
     bound.rows(open=(STREAM_BYTES + 8192) * n_stored)
+    # Two row groups can be open at the same time.
+    sizes["group"] = min(sizes["group"], (bound.share("open") // (2 * n_stored) - STREAM_BYTES) // _OPEN_CELL_BYTES)
     n_together = min(n_training, rows_together(n_columns))
     n_together = min(n_together, bound.rows(n_together, buffer=28 * (n_columns + 1))["buffer"])
     hashes = FingerprintOfAll(learned.used, sample)
     sample = sample[:: -(-len(sample) // sizes["profile"])]
-    bound.expected["kept"] = 2 * raw_bytes * len(sample)
+    bound.expected["kept"] = 2 * (raw_bytes * len(sample) + len(names) * mixed_table.PARTS_BYTES)
     if learner == "committee":
         room = memory if engine == "ray" and memory is not None else bound.share("trees")
-        cells = TableCells(sample[:: -(-len(sample) // sizes["bins"])])
+        blocks = mixed_table.encoded_columns(learned.used, sample[:: -(-len(sample) // sizes["bins"])])
         own = Labels.from_totals(np.array(classes), counts, counts, positive, price)
         threads = cpus if engine == "ray" else joblib.cpu_count()
-        blocks = (encode_table([column], cells).X for column in learned.used)
         plan = plan_trees(blocks, own, n_training, room, seed=seed, threads=threads)
         bound.expected["trees"] = plan.n_bytes
         settings["pos_label"] = own.positive
     if engine == "stream":
-        group_bytes = 8 * n_stored * min(n_training, sizes["group"])
-        n_open = min(8, n_training // sizes["group"] + 1, max(2, min(OPEN_BYTES, bound.share("open")) // group_bytes))
-        bound.expected["open"] = n_open * (n_stored * STREAM_BYTES + 2 * group_bytes)  # stored and decoded
+        group_bytes = n_stored * (STREAM_BYTES + _OPEN_CELL_BYTES * min(n_training, sizes["group"]))
+        most_bytes = 2 * OPEN_BYTES if memory is None else min(OPEN_BYTES, bound.share("open"))
+        n_open = min(8, n_training // sizes["group"] + 1, max(2, int(most_bytes // group_bytes)))
+        bound.expected["open"] = n_open * group_bytes
         bound.expected["buffer"] = 2e7 + 18 * (n_columns + 1) * n_together
         settings = {"buffer_rows": None if memory is None else max(1, n_together)} | settings
     stacking_share = hold_out / 2 if learner == "committee" else 0.0
@@ -284,9 +287,12 @@ def fit_files(
                 trained = [float(sum(n for label, n in by_cell if label == one)) for one in classes]
                 rows = StackingRows(stacking_blocks, y, own, np.array(trained), grown.ensemble(plan), of_clusters, seed)
                 bound.release()
-        network = None
-        is_stated, some = not parameters.keys() <= {*_WORKER_SETTINGS}, source.blocks(n_together, seed)
-        if rows is None or is_stated or rows.has_use_for_network(some, n_together // 2, epochs):
+        network, needs_network = None, rows is None or not parameters.keys() <= {*_WORKER_SETTINGS}
+        if rows is not None and not needs_network:
+            with closing(source.blocks(n_together, seed)) as some:  # otherwise its row groups would stay open
+                needs_network = rows.has_use_for_network(some, n_together // 2, epochs)
+            bound.release()
+        if needs_network:
             checkpoint = None if storage is None else Path(storage) / "stream.checkpoint"
             where = {"checkpoint": checkpoint} if engine == "stream" else {"workers": workers, "storage": storage}
             fit = crcen.fit_stream if engine == "stream" else crcen.fit_ray  # which load torch

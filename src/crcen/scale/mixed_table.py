@@ -22,8 +22,10 @@ from crcen.theory.rows import Array, ArrowTable, Bools, DataFrame, Index, LabelA
 
 SAMPLE_ROWS = 32_768  # from which kinds, medians, date formats and words are learned
 MOST_VALUES = 4096  # different values of a column that are counted; a column of more has no counts
-_MOST_LABELS, _MOST_PARTS = 1000, 64
-_SPARE = 1.25  # of a sample's size, before the rows that are not drawn are dropped
+_MOST_LABELS = 1000
+# Parts of a sample, and the share of its size, before rows that are not drawn are dropped. A column of all parts takes
+# about so many bytes beside its cells.
+_MOST_PARTS, _SPARE, PARTS_BYTES = 16, 1.25, 16_000
 _HOLD_OUT_SEED = 0x5EED  # apart from the seed of rows for early stopping
 
 
@@ -121,9 +123,7 @@ class FrameSample:
         whole = pd.concat(parts, ignore_index=True).reindex(columns=columns)
         places = np.concatenate([own for own, _ in self._parts])
         order = np.lexsort((places[:, 2], places[:, 1]))
-        if (order[1:] < order[:-1]).any():
-            places, whole = places[order], whole.iloc[order]
-        self._parts = [(places, whole)]
+        self._parts = [(places[order], whole.iloc[order])]  # which also joins the pieces of Arrow's columns
 
     @property
     def frame(self) -> DataFrame:
@@ -401,6 +401,13 @@ class EncodedRows(ArrowSource):
                 X[rows, at + values[rows]] = 1.0
             at += width
         return Chunk(X, labels_of(batch.column(_TARGET), _TARGET, name), np.ones(batch.num_rows), name)
+
+
+def encoded_columns(columns: Sequence[Column], frame: DataFrame) -> Iterator[Array]:
+    """Encoded values of one column after the other."""
+    cells = TableCells(frame)
+    for column in columns:
+        yield kinds.encode_table([column], cells).X
 
 
 def encoded_blocks(columns: Sequence[Column], frame: DataFrame) -> Iterator[tuple[DataFrame, Array]]:

@@ -9,7 +9,7 @@ import tempfile
 import warnings
 import zlib
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
@@ -384,7 +384,7 @@ class ArrowSource:
 
     def blocks(
         self, block_rows: int, seed: int | None = None, epoch: int = 0, start: int = 0
-    ) -> Iterator[Iterable[Chunk]]:
+    ) -> Generator[Iterable[Chunk], None, None]:
         """The blocks of an epoch from block ``start`` on, the same for the same arguments."""
         sizes = [piece.n_rows for piece in self._pieces]
         ways = 1 if seed is None else self._ways()[0]  # with a seed, row groups are mixed with each other
