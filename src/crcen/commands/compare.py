@@ -330,7 +330,7 @@ def _columns(
 ) -> tuple[Estimator, Estimator]:
     if target is None:
         raise InvalidParameter("target must name the column with the labels.", parameter="target")
-    inputs.check_column(target, source.columns, "target", source.name)
+    inputs.check_column(target, source, "target")
     both = [[one] if isinstance(one, str) else [str(name) for name in one] for one in given]
     if all(len(one) == 1 for one in both):
         found = _positive(source, target, positive)
@@ -346,7 +346,7 @@ def _columns(
         price = Price(np.ones(len(labels)), np.ones(len(labels)))
         both = [[side[str(label)] for label in labels] for side in named]
     for name in (*both[0], *both[1]):
-        inputs.check_column(name, source.columns, "the probability", source.name)
+        inputs.check_column(name, source, "the probability")
     old, new = (_ProbabilityColumns(one, np.array(labels, dtype=object), price, target) for one in both)
     return old, new
 
