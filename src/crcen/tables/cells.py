@@ -282,6 +282,7 @@ def _likeliest(cells: list[_Cell | None], counts: Index, affixes: Counter[str]) 
 _FEWEST_CELLS, _FEWEST_SHARE, _FEWEST_OTHERS = 3, 0.001, 5
 _USUAL = {float(sign * int(digits)) for digits in ("9", "99", "999", "9999", "99999", "999999") for sign in (1, -1)}
 _MOST_SENTINELS = 3
+_MOST_STEPS = 30  # numbers of a scale such as 1, 10, 20, 100
 
 
 def sentinels(values: Array) -> dict[float, int]:
@@ -297,6 +298,7 @@ def sentinels(values: Array) -> dict[float, int]:
             value, count = float(distinct[place]), int(counts[place])
             is_frequent = count >= max(_FEWEST_CELLS, _FEWEST_SHARE * len(known)) and value != 0.0
             is_far = gap > (0.5 if value in _USUAL else 1.0) * span
+            is_far = is_far and (place == 0 or value in _USUAL or not _is_step(value, distinct[:-1]))
             is_odd_sign = place == 0 and value < 0.0 <= distinct[1] and (value == -1.0 or value in _USUAL)
             if is_frequent and (is_far or is_odd_sign):
                 found[value] = count
@@ -305,6 +307,13 @@ def sentinels(values: Array) -> dict[float, int]:
         else:
             break
     return found
+
+
+def _is_step(value: float, others: Array) -> bool:
+    """Whether a number continues a scale of others: it is no larger a multiple of the last one than some other is."""
+    steps = others[others > 0.0]
+    ratios = steps[1:] / steps[:-1]
+    return 0 < len(ratios) < _MOST_STEPS and value <= 1.001 * float(steps[-1] * ratios.max())
 
 
 def placeholder_words(counts: Series, marks: Mapping[str, int]) -> dict[str, int]:
