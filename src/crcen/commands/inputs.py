@@ -62,6 +62,7 @@ def require(is_right: object, message: str, *parameters: str, error: type[CrcenE
 
 
 require_input = partial(require, error=InvalidInput)
+_listed = partial(listed, longest=_LONGEST)
 
 
 def check(name: str, value: object, is_right: object, allowed: str, *others: str) -> None:
@@ -130,10 +131,6 @@ def remember(model: object, source: Source, clusters: str | None, weight: str | 
     for name, value in (("weight_name_", weight), ("clusters_name_", clusters), ("read_", source.options.to_remember)):
         if value:
             setattr(model, name, value)
-
-
-def _listed(names: Sequence[object]) -> str:
-    return listed(names, longest=_LONGEST)
 
 
 @dataclass(frozen=True, eq=False)

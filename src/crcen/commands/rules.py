@@ -104,9 +104,12 @@ def stated_weighting(weighting: Weighting, costs: CostsLike, classes: Sequence[o
         found = costs_from(weighting if costs is None else costs, classes)
         differ = found.n_rows is not None or (np.ptp(found.costs, axis=1) > 0.0).any()
         require(differ, "costs must differ between decisions: these costs are the same for every decision.", "costs")
-        added, is_of_two = _added_by_error(found), len(classes) == 2 and not found.actions
-        k, is_right = int(np.argmin(added)), added.min() >= 0.0 or (added.max() > 0.0 and not is_of_two)
-        got = f"got {found.costs[..., k, k].max():g} for deciding {classes[k]} where it is true, and less for an error"
+        n, right = found.n_classes, np.diagonal(found.costs, 0, -2, -1)
+        errors = np.where(np.eye(n, dtype=bool), np.inf, found.costs[..., :n])
+        added = (errors.min(axis=-1) - right).reshape(-1, n).max(axis=0)  # by the cheapest error on each class
+        k, is_of_more = int(np.argmin(added)), n > 2 or found.actions
+        is_right = added[k] >= 0.0 or (is_of_more and added.max() > 0.0)
+        got = f"got {right[..., k].max():g} for deciding {classes[k]} where it is true, and less for an error"
         gains = f"{got}; if these are gains, subtract each of them from the largest one."
         require(is_right, f"costs must be lowest for right decisions: {gains}", "costs")
         weights = found.class_weights()
@@ -120,13 +123,6 @@ def stated_weighting(weighting: Weighting, costs: CostsLike, classes: Sequence[o
     for_two = f"{weighting!r} is for two classes, and {target} has {len(classes)}: {instead}"
     require(len(classes) == 2 or not is_of_two, for_two, "costs", "positive")
     return weighting
-
-
-def _added_by_error(costs: CostMatrix) -> Array:
-    """Cost of the cheapest error on each class minus that of the right decision, (K,): the largest of all rows."""
-    k = np.arange(costs.n_classes)
-    errors = np.where(k[:, None] == k, np.inf, costs.costs[..., k]).min(axis=-1)
-    return np.asarray((errors - costs.costs[..., k, k]).reshape(-1, len(k)).max(axis=0))
 
 
 def decision_price(weighting: Weighting, costs: CostsLike, model: FittedModel) -> Price | ThresholdGoal:

@@ -297,8 +297,10 @@ def sentinels(values: Array) -> dict[float, int]:
         for place, (gap, span) in ends.items():
             value, count = float(distinct[place]), int(counts[place])
             is_frequent = count >= max(_FEWEST_CELLS, _FEWEST_SHARE * len(known)) and value != 0.0
-            is_far = gap > (0.5 if value in _USUAL else 1.0) * span
-            is_far = is_far and (place == 0 or value in _USUAL or not _is_step(value, distinct[:-1]))
+            # The largest number of a scale is no larger a multiple of the one before it than some other is.
+            steps = distinct[(distinct > 0.0) & (distinct < value)]
+            is_step = 1 < len(steps) < _MOST_STEPS and value <= 1.001 * steps[-1] * (steps[1:] / steps[:-1]).max()
+            is_far = gap > 0.5 * span if value in _USUAL else gap > span and not is_step
             is_odd_sign = place == 0 and value < 0.0 <= distinct[1] and (value == -1.0 or value in _USUAL)
             if is_frequent and (is_far or is_odd_sign):
                 found[value] = count
@@ -307,13 +309,6 @@ def sentinels(values: Array) -> dict[float, int]:
         else:
             break
     return found
-
-
-def _is_step(value: float, others: Array) -> bool:
-    """Whether a number continues a scale of others: it is no larger a multiple of the last one than some other is."""
-    steps = others[others > 0.0]
-    ratios = steps[1:] / steps[:-1]
-    return 0 < len(ratios) < _MOST_STEPS and value <= 1.001 * float(steps[-1] * ratios.max())
 
 
 def placeholder_words(counts: Series, marks: Mapping[str, int]) -> dict[str, int]:
