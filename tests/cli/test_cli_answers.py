@@ -30,6 +30,8 @@ def test_every_command_has_help_with_an_example(printed, command):
         ("fit a.csv", "--target"),
         ("fit a.csv --target y --budget 5 --alpha 1", "--budget and --alpha both state the price"),
         ("fit a.csv --target y --budget five", "'--budget': must be a number: got 'five'."),
+        ("fit a.csv --target y --effort better", "'--effort': must be one of quick, standard, best: got 'better'."),
+        ("reproduce table9", "must be one of table1, table2, table3, figure1, all: got 'table9'."),
         ("fit a.csv --target y --seed -1", "'--seed': must be a whole number from 0 to 4294967295: got '-1'."),
         ("fit a.csv --target y --seed 1.5", "whole number from 0 to 4294967295: got '1.5'."),
         ("fit a.csv --target y --details --json", "leave out --details"),

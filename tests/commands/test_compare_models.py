@@ -90,7 +90,15 @@ def test_probabilities_may_have_decimal_commas():
 def test_the_worse_new_model_and_equal_ones_are_told_apart():
     frame = scored(4000, 3, 0.5)
     swapped = {"probability_old": "new_worn", "probability_new": "old_worn"}
+    better, worse = str(compared(frame)), str(compared(frame, **swapped))
     assert compared(frame, **swapped).verdict == "old"
+    pattern = r"the new one {} (\S+){} per 1,000 rows \(95 % confidence sequence (\S+) to (\S+)\)"
+    saved, lost = re.search(pattern.format("saves", ""), better), re.search(pattern.format("costs", " more"), worse)
+    assert saved.groups() == lost.groups()
+    changes = (re.findall(r"which (saves|costs) (\S+)(?: more)? in all", text) for text in (better, worse))
+    gains, losses = ({(verb, abs(float(one))) for verb, one in found} for found in changes)
+    assert {verb for verb, _ in gains} == {"saves"}
+    assert losses == {("costs", one) for _, one in gains}
     assert compared(frame.assign(new_worn=frame.old_worn)).saving.value == 0.0
     assert compared(frame.assign(new_worn=frame.old_worn)).verdict == "undecided"
 
@@ -164,7 +172,7 @@ def test_what_cannot_be_compared_is_refused_and_nothing_is_written(tmp_path):
         refused("needs the class counts", weighting=by_counts)
     refused("positive must name", positive=None)
     refused("which has Ok, Worn: got lost", frame.assign(state=frame.state.str.title()), positive="lost")
-    refused("between 0 and 1, of sum 1 over the classes: got values from 2 to 2", frame.assign(old_worn=2.0))
+    refused("between 0 and 1, of sum 1 over classes: got values from 2 to 2", frame.assign(old_worn=2.0))
     refused("must be a column", probability_old="nothing")
     refused("or the columns probability_old= and probability_new=", probability_old=None)
     refused("needs two models", probability_old=None, probability_new=None)

@@ -321,6 +321,12 @@ class TestSeveralClasses:
         model = fit_table(frame, target="state", costs=costs, estimator=SEARCH).model
         assert (model.weighting_.cost_ratio, model.pos_label_) == (pytest.approx(4.0), "bad")
 
+    @pytest.mark.parametrize("costs", [[[9, 0], [0, 9]], [[0, 1], [0, 20]]])  # gains, and one gain among costs
+    def test_gains_of_two_classes_are_refused(self, costs):
+        frame = states().assign(state=lambda one: one["state"].ne("fine").map({True: "bad", False: "ok"}))
+        with pytest.raises(crcen.InvalidParameter, match=r"lowest for right decisions: got .* where it is true"):
+            fit_table(frame, target="state", costs=CostMatrix(costs), estimator=SEARCH)
+
     @pytest.mark.parametrize(
         ("change", "sentence"),
         [
@@ -331,6 +337,7 @@ class TestSeveralClasses:
             ({"weighting": {"fine": 0, "worn out": 2, "brøken": 3}}, "the weight of fine must be a number above 0"),
             ({"weighting": Budget(20), "costs": CostMatrix(1 - np.eye(3))}, "costs= and Budget(20.0) both state"),
             ({"costs": CostMatrix(np.ones((3, 3)))}, "costs must differ between decisions"),
+            ({"costs": CostMatrix(9 * np.eye(3))}, "costs must be lowest for right decisions: got 9 for deciding"),
         ],
     )
     def test_what_is_for_two_classes_is_refused(self, change, sentence):

@@ -153,6 +153,25 @@ def test_other_costs_than_those_of_training(three):
     np.testing.assert_array_equal(balanced.frame["decision"], three.classes_[(p / counts).argmax(axis=1)])
 
 
+def test_gains_are_refused_as_costs_and_as_losses_decide_for_the_largest_gain(three):
+    labels, gains = ["broken", "fine", "worn"], np.array([[40.0, 0, 3, 1], [0, 1, 0, 1], [2, 0, 9, 1]])
+    for some in (gains[:, :3], np.diag([9.0, 9, 9]), np.diag([0.0, 0, 1])):
+        with pytest.raises(crcen.InvalidParameter, match=r"lowest for right decisions: got .* if these are gains"):
+            predict_table(three, TABLE, costs=crcen.CostMatrix(some, labels=labels))
+    with pytest.raises(crcen.InvalidParameter, match="got 40 for deciding broken where it is true, and less"):
+        predict_table(three, TABLE, costs=crcen.CostMatrix(gains, labels=labels, actions=["look"]))
+    losses = crcen.CostMatrix(gains.max() - gains, labels=labels, actions=["look"])
+    expected = np.array([*labels, "look"])[(three.predict_proba(TABLE) @ gains).argmax(axis=1)]
+    np.testing.assert_array_equal(predict_table(three, TABLE, costs=losses).frame["decision"], expected)
+
+
+def test_a_class_may_not_be_worth_its_decision(three):
+    costs = crcen.CostMatrix([[0, 5, 5], [1, 0, 1], [1, 1, 2]])  # what is worn costs more to repair than to leave
+    assert "worn" not in {*predict_table(three, TABLE, costs=costs).frame["decision"]}
+    only_actions = crcen.CostMatrix([[50, 50, 50, 9, 0]] * 2 + [[50, 50, 50, 0, 9]], actions=["sell", "keep"])
+    assert {*predict_table(three, TABLE, costs=only_actions).frame["decision"]} <= {"sell", "keep"}
+
+
 def test_names_of_columns_are_safe_and_unique():
     def columns(*labels):
         return answer_columns(RowRule(labels, Price(np.ones(len(labels)), np.ones(len(labels)))))[1:]

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import warnings
 from itertools import pairwise
 
@@ -14,6 +15,7 @@ from sklearn.linear_model import LogisticRegression
 
 import crcen
 from crcen import CostMatrix, CRCENClassifier, CRCENClassifierCV, InvalidInput, InvalidParameter, KeyEquationMonitor
+from crcen._support.text import json_value
 from crcen.decisions.drift import DriftTest, Start, Tally
 from crcen.theory.price import Price, sigmoid
 from crcen.theory.sequential import GRID, StreamSums, stream_sums
@@ -59,6 +61,19 @@ def test_a_drift_of_one_class_is_found_named_dated_and_measured(w, drift, quiet)
     assert alarm.drift_low < drift < alarm.drift_high
     assert alarm.log_evidence >= math.log(100)
     assert f"ALARM: drift of class {n_classes - 1} in all rows" in str(monitor)
+
+
+@pytest.mark.parametrize(
+    ("drift", "said"),
+    [(5.0, r"\+\d\.\d\d or more \(lower limit \+(.*)\)"), (-5.0, r"-\d\.\d\d or less \(upper limit -(.*)\)")],
+)
+def test_a_drift_beyond_the_largest_estimate_is_stated_as_open(drift, said):
+    monitor = monitor_of(20_000)
+    (alarm,) = feed(monitor, *stream(4000, 7, drift), 1)
+    (limit,) = re.search(f"log-odds {said} since batch 1", str(alarm)).groups()
+    assert 2.0 < float(limit) < abs(alarm.drift) < abs(drift)
+    again = type(alarm).from_plain(json_value(alarm))
+    assert (again, str(again)) == (alarm, str(alarm))
 
 
 @pytest.mark.parametrize(("n_classes", "within"), [(2, 0.3), (4, np.array([0.1, -0.1, 0, 0.1]))])

@@ -120,6 +120,26 @@ def test_sheets_are_chosen_by_name_or_number_and_hidden_ones_are_not_the_first(t
         open_table(pd.DataFrame({"a": [1]}), ReadOptions(sheet=1))
 
 
+def test_a_column_that_another_sheet_may_have_is_looked_for_there(tmp_path, crcen_command):
+    book = openpyxl.Workbook()
+    book.active.title = "Info"
+    for name, rows in (("Info", [["Bericht", "Kredite"], ["Stand", 2026]]), ("Daten", [["x", "Status"], [1, 0]])):
+        for row in rows:
+            (book[name] if name in book.sheetnames else book.create_sheet(name)).append(row)
+    book.save(tmp_path / "kredit.xlsx")
+    for target, meant in (
+        ("Status", "it has Bericht, Kredite; read another sheet (Daten) with --sheet."),
+        ("Kredit", "did you mean Kredite, or another sheet (Daten) with --sheet?"),
+    ):
+        code, _, said = crcen_command("look", tmp_path / "kredit.xlsx", "--target", target)
+        assert (code, said.rstrip().endswith(f"of the sheet Info of kredit.xlsx: got {target!r}; {meant}")) == (2, True)
+    assert crcen_command("look", tmp_path / "kredit.xlsx", "--target", "Status", "--sheet", "Daten")[0] == 0
+    del book["Daten"]
+    book.save(tmp_path / "kredit.xlsx")
+    said = crcen_command("look", tmp_path / "kredit.xlsx", "--target", "Status")[2]
+    assert said.rstrip().endswith("must be a column of kredit.xlsx: got 'Status'; it has Bericht, Kredite.")
+
+
 @pytest.mark.parametrize("ending", ["xls", "ods"])
 def test_old_and_open_formats(tmp_path, ending):
     frame = pd.DataFrame({"n": [1, 2], "x": [0.5, None], "s": ["a", "b"], "d": pd.to_datetime(["2024-01-02"] * 2)})

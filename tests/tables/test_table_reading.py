@@ -401,6 +401,13 @@ def test_missing_values_and_dates_reach_every_engine(small, tmp_path, crcen_comm
         (list(np.random.default_rng(0).normal(size=999)), {}),
         ([1e6, *range(100)], {}),  # one outlier repeats nothing
         ([-3] * 40 + list(range(-2, 100)) * 3, {}),
+        ([1, 10, 20, 100, 500, 1000, 5000, 10000] * 50, {}),  # sizes of companies
+        ([0, *(2.0**k for k in range(-4, 9))] * 5, {}),
+        ([0, 0.01, 0.1, 1, 10, 100, 1000] * 6, {}),
+        ([-99, 1, 10, 20, 100, 500, 999] * 9, {-99.0: 9, 999.0: 9}),
+        ([9999, -1] * 9 + [1, 10, 20, 100, 500, 1000] * 50, {9999.0: 9, -1.0: 9}),
+        ([1000] * 9 + list(range(1, 31)) * 9, {1000.0: 9}),
+        ([10000] * 9 + np.random.default_rng(0).lognormal(size=500).tolist(), {10000.0: 9}),
     ],
 )
 def test_numbers_far_from_all_others_are_sentinels(values, expected):

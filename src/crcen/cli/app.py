@@ -15,7 +15,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -171,7 +170,10 @@ class Listing:
         return "\n".join(self.lines)
 
 
-def _parameter(name: str, kind: Kind, default: object, about: object) -> inspect.Parameter:
+def _parameter(name: str, kind: Kind, default: object, about: Any) -> inspect.Parameter:
+    if isinstance(kind, tuple):  # of the values that may be chosen
+        values, kind = kind, str
+        about.metavar, about.parser = f"<{'|'.join(values)}>", lambda text: _one_of(values, text)
     annotation: Kind = Annotated[kind | None if default is None else kind, about]
     value = inspect.Parameter.empty if default is ... else default
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=annotation)
@@ -210,10 +212,10 @@ def argument(kind: Kind, help: str, metavar: str | None = None, default: object 
     return lambda name: _parameter(name, kind, default, typer.Argument(help=help, metavar=metavar, readable=False))
 
 
-def choice(*values: str) -> Kind:
-    """The type of an option with these values."""
-    kind: Kind = StrEnum
-    return kind("Choice", {value: value for value in values})
+def _one_of(values: tuple[str, ...], text: str) -> str:
+    if text in values:
+        return text
+    raise typer.BadParameter(f"must be one of {', '.join(values)}: got {text!r}.")
 
 
 def share(text: str) -> float:
@@ -309,7 +311,7 @@ _SINGLE: dict[str, Named] = {
     "model": argument(Path, "Model file of `crcen fit`."),
     "data": argument(list[str], _DATA, "DATA"),
     "random_state": option(int, "Random seed.", "--seed", default=0, min=0, max=2**32 - 1),
-    "audit_rule": option(choice("neyman", "uniform"), _RULES, default="neyman"),
+    "audit_rule": option(("neyman", "uniform"), _RULES, default="neyman"),
     "target": option(str, "Column with the label; default: that of training."),
     "review": _goal_option(Review, "Price"),
     "cost_column": _price(str, "Column with the cost of a miss of each row."),
@@ -350,7 +352,6 @@ def add_command(
     def run(**given: Any) -> None:
         if given.get("details") and given["as_json"]:
             raise typer.BadParameter("--json contains all details: leave out --details.")
-        given = {key: value.value if isinstance(value, StrEnum) else value for key, value in given.items()}
         if isinstance(given.get("data"), list) and len(given["data"]) == 1:
             given["data"] = given["data"][0]
         own = {key: given[key] for key in parameters if not key.startswith("old_")}
@@ -425,7 +426,9 @@ def _stated_weighting(given: Given) -> object:
     if named and not {*_GUARANTEED} & {*goals}:
         raise typer.BadParameter(f"--confidence must go with {_GUARANTEE}.")
     if given.get("weighting"):
-        return _weighting(given["weighting"])
+        texts, allowed = given["weighting"], "balanced, none, or CLASS=WEIGHT,... such as fine=1,worn=5,broken=40"
+        is_word = len(texts) == 1 and texts[0].strip().lower() in ("balanced", "none")
+        return texts[0].strip().lower() if is_word else _by_class(texts, f"--weighting must be {allowed}")
     if not prices and not goals:
         return None
     (name,) = (*prices, *goals)
@@ -457,9 +460,3 @@ def _made(make: Callable[[], object], kind: str, option: str) -> object:
         return typed(make(), option)
     except InvalidParameter as error:
         raise InvalidParameter(str(error).replace(kind, option.split()[0], 1)) from error
-
-
-def _weighting(texts: list[str]) -> str | dict[str, float]:
-    if len(texts) == 1 and texts[0].strip().lower() in ("balanced", "none"):
-        return texts[0].strip().lower()
-    return _by_class(texts, "--weighting must be balanced, none, or CLASS=WEIGHT,... such as fine=1,worn=5,broken=40")

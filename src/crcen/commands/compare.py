@@ -47,9 +47,7 @@ class _ProbabilityColumns:
         given = X.to_numpy(dtype=np.float64)
         p = np.column_stack([1.0 - given, given]) if given.shape[1] == 1 else given
         if not ((p >= 0.0) & (p <= 1.0)).all() or not np.allclose(p.sum(axis=1), 1.0, atol=1e-3):
-            must = (
-                f"{listed(self.feature_names_in_)} must hold probabilities between 0 and 1, of sum 1 over the classes"
-            )
+            must = f"{listed(self.feature_names_in_)} must hold probabilities between 0 and 1, of sum 1 over classes"
             raise InvalidInput(f"{must}: got values from {given.min():.4g} to {given.max():.4g}.")
         return np.asarray(p / p.sum(axis=1, keepdims=True))
 
@@ -185,13 +183,14 @@ class ModelComparison(ShownInOneLine):
 
     def __str__(self) -> str:
         one, saving, cost = self.content, self.saving, self.content["cost_per_1000"]
+        least, most = (0.0 - saving.high, -saving.low) if saving.value < 0.0 else (saving.low, saving.high)
         answer = f"The {self.verdict} model, {one.get(self.verdict)}, is cheaper at the price"
         if self.verdict == "undecided":
             answer = "Undecided: neither model is shown to be cheaper at the price"
         together = "" if one["clusters"] is None else f" in {one['clusters']:,} clusters, each counted as one row"
         lines = [
-            f"{answer}: the new one saves {saving.value:.4g} per 1,000 rows ({100 * one['confidence']:g} % confidence "
-            f"sequence {saving.low:.4g} to {saving.high:.4g}), {one['rows']:,} rows{together}.",
+            f"{answer}: the new one {_saves(saving.value)} per 1,000 rows ({100 * one['confidence']:g} % confidence "
+            f"sequence {least:.4g} to {most:.4g}), {one['rows']:,} rows{together}.",
             f"  cost per 1,000 rows   old {_text(cost['old'])}, new {_text(cost['new'])}",
         ]
         for row in one["classes"]:
@@ -205,7 +204,7 @@ class ModelComparison(ShownInOneLine):
                 )
         lines.append(f"  rows that change decision: {one['changed']['rows']:,}")
         for change in one["changed"]["by_decision"]:
-            saved = f"saving {change['saving']:.4g} in all"
+            saved = f"which {_saves(change['saving'])} in all"
             lines.append(f"    {change['old']} → {change['new']}: {change['rows']:,} rows, {saved}")
         unit = "rows" if one["clusters"] is None else "clusters"
         for group in one["groups"]:
@@ -215,6 +214,10 @@ class ModelComparison(ShownInOneLine):
                 f"({low} to {high}), {group[unit]:,} {unit}"
             )
         return "\n".join([*lines, *note_lines(one["notes"])])
+
+
+def _saves(value: float) -> str:
+    return f"costs {-value:.4g} more" if value < 0.0 else f"saves {value:.4g}"
 
 
 def _text(value: float | None) -> str:
@@ -330,7 +333,7 @@ def _columns(
 ) -> tuple[Estimator, Estimator]:
     if target is None:
         raise InvalidParameter("target must name the column with the labels.", parameter="target")
-    inputs.check_column(target, source.columns, "target", source.name)
+    inputs.check_column(target, source, "target")
     both = [[one] if isinstance(one, str) else [str(name) for name in one] for one in given]
     if all(len(one) == 1 for one in both):
         found = _positive(source, target, positive)
@@ -346,7 +349,7 @@ def _columns(
         price = Price(np.ones(len(labels)), np.ones(len(labels)))
         both = [[side[str(label)] for label in labels] for side in named]
     for name in (*both[0], *both[1]):
-        inputs.check_column(name, source.columns, "the probability", source.name)
+        inputs.check_column(name, source, "the probability")
     old, new = (_ProbabilityColumns(one, np.array(labels, dtype=object), price, target) for one in both)
     return old, new
 

@@ -409,7 +409,7 @@ def fit_table(
     roles = {name: _ROLES[role] for role, name in inputs.role_columns(source, target, named).items()}
     with busy("reading the table", visible=bool(verbose)):
         frame = source.numbered()
-        inputs.check_column(target, source.columns, "the target", source.name)
+        inputs.check_column(target, source, "the target")
         labelled = frame[target].notna().to_numpy()
         if audit_probability is not None:
             frame[audit_probability] = inputs.audit_probabilities(frame, audit_probability, labelled)

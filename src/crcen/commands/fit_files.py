@@ -179,14 +179,14 @@ def fit_files(
     start = time.perf_counter()
     bound = MemoryBound(memory if engine == "stream" else None)
     table = open_table(data, read)
-    inputs.check_column(target, table.columns, "the target", table.name)
+    inputs.check_column(target, table, "the target")
     inputs.role_columns(table, target, {"clusters": clusters})
     seed = int(random_state or 0)
     named: Options = {"drop": tuple(drop), "keep": tuple(keep), "categorical": tuple(categorical)}
     index = index_columns(table.schema) if table.kind == "parquet" else []
     for what, given in named.items():
         for name in given:
-            inputs.check_column(name, table.columns, what, table.name)
+            inputs.check_column(name, table, what)
     dropped = {
         **dict.fromkeys(_columns_of_type(table, pa.types.is_nested), "holds lists or records, not single values"),
         **dict.fromkeys(sorted({*index} - {*keep, *categorical}), "the index of a pandas data frame"),

@@ -62,6 +62,7 @@ def require(is_right: object, message: str, *parameters: str, error: type[CrcenE
 
 
 require_input = partial(require, error=InvalidInput)
+_listed = partial(listed, longest=_LONGEST)
 
 
 def check(name: str, value: object, is_right: object, allowed: str, *others: str) -> None:
@@ -103,15 +104,17 @@ def source_of(
     return open_table(data, (ReadOptions() if read is None else read).with_training(model), is_strict=is_strict)
 
 
-def check_column(
-    name: str, columns: tuple[str, ...], what: str, where: str, error: type[CrcenError] = InvalidParameter
-) -> str:
+def check_column(name: str, source: Source, what: str, error: type[CrcenError] = InvalidParameter) -> str:
     """A column's name, if it is there; else an error that guesses what was meant."""
-    close = closest(name, columns)
+    close, sheets = closest(name, source.columns), source.parts[0].sheets
     close = repr(close) if close == str(name) else close  # a number, whose column is named by text
-    meant = f"did you mean {close}?" if close else f"it has {_listed(columns)}."
+    other = f"another sheet ({listed(sheets[1:])}) with sheet=" if len(sheets) > 1 else ""
+    meant = f"did you mean {close}{other and f', or {other}'}?"
+    meant = meant if close else f"it has {_listed(source.columns)}{other and f'; read {other}'}."
+    where = f"the sheet {sheets[0]} of {source.name}" if other else source.name
     named = [what] if what.isidentifier() else []
-    require(name in columns, f"{what} must be a column of {where}: got {name!r}; {meant}", *named, error=error)
+    got = f"{what} must be a column of {where}: got {name!r}; {meant}"
+    require(name in source.columns, got, *named, "sheet", error=error)
     return name
 
 
@@ -120,9 +123,7 @@ def role_columns(source: Source, target: str | None, named: Mapping[str, str | N
     for what, name in named.items():
         other = f"{what} must be another column than the target: got {name!r} for both."
         require(name is None or name != target, other, what)
-    return {
-        what: check_column(name, source.columns, what, source.name) for what, name in named.items() if name is not None
-    }
+    return {what: check_column(name, source, what) for what, name in named.items() if name is not None}
 
 
 def remember(model: object, source: Source, clusters: str | None, weight: str | None = None) -> None:
@@ -130,10 +131,6 @@ def remember(model: object, source: Source, clusters: str | None, weight: str | 
     for name, value in (("weight_name_", weight), ("clusters_name_", clusters), ("read_", source.options.to_remember)):
         if value:
             setattr(model, name, value)
-
-
-def _listed(names: Sequence[object]) -> str:
-    return listed(names, longest=_LONGEST)
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,7 +277,7 @@ def target_of(target: str | None, model: FittedModel, source: Source) -> str:
     if name is None:
         raise InvalidParameter("this model does not know its target column; name it with target=.", parameter="target")
     stated = InvalidInput if target is None else InvalidParameter
-    check_column(name, source.columns, "the target", source.name, stated)
+    check_column(name, source, "the target", stated)
     got = f"got {name}; that of training was {known}." if known else f"got {name}."
     require(name not in input_columns(model), f"the target must not be an input of the model: {got}")
     return name
@@ -379,7 +376,7 @@ def group_columns(groups: str | Sequence[str] | None, source: Source, target: st
     """Names of columns whose values are groups, each once."""
     names = [groups] if isinstance(groups, str) else list(dict.fromkeys(map(str, groups or ())))
     for name in names:
-        check_column(name, source.columns, "groups", source.name)
+        check_column(name, source, "groups")
         require(name != target, f"groups must not be the target: got {name}.", "groups")
     most = f"groups must be at most {_MOST_GROUP_COLUMNS} columns: got {len(names)}."
     require(len(names) <= _MOST_GROUP_COLUMNS, most, "groups")

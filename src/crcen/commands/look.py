@@ -273,7 +273,7 @@ def _rows(
     if target is None:
         require_input(len(frame), f"{source.name} has no rows.")
         return _Rows(frame, {}, notes)
-    inputs.check_column(target, source.columns, "the target", source.name)
+    inputs.check_column(target, source, "the target")
     values = frame[target].dropna().astype(str).value_counts()
     is_alone = len(values) == 2 and values.min() == 1
     if positive is None and (is_alone or not 2 <= len(values) <= MOST_CLASSES):

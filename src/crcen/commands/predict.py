@@ -364,7 +364,7 @@ def _copied(id: str | Sequence[str] | None, all_columns: bool, source: Source, t
     """Columns of the table to copy to the output; names of output columns are not allowed."""
     ids = [id] if isinstance(id, str) else list(id or ())
     for name in ids:
-        inputs.check_column(name, source.columns, "id", source.name)
+        inputs.check_column(name, source, "id")
     if all_columns:
         ids = [*ids, *(name for name in source.columns if name not in ids)]
     for name in ids:

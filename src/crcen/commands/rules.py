@@ -104,6 +104,14 @@ def stated_weighting(weighting: Weighting, costs: CostsLike, classes: Sequence[o
         found = costs_from(weighting if costs is None else costs, classes)
         differ = found.n_rows is not None or (np.ptp(found.costs, axis=1) > 0.0).any()
         require(differ, "costs must differ between decisions: these costs are the same for every decision.", "costs")
+        n, right = found.n_classes, np.diagonal(found.costs, 0, -2, -1)
+        errors = np.where(np.eye(n, dtype=bool), np.inf, found.costs[..., :n])
+        added = (errors.min(axis=-1) - right).reshape(-1, n).max(axis=0)  # by the cheapest error on each class
+        k, is_of_more = int(np.argmin(added)), n > 2 or found.actions
+        is_right = added[k] >= 0.0 or (is_of_more and added.max() > 0.0)
+        got = f"got {right[..., k].max():g} for deciding {classes[k]} where it is true, and less for an error"
+        gains = f"{got}; if these are gains, subtract each of them from the largest one."
+        require(is_right, f"costs must be lowest for right decisions: {gains}", "costs")
         weights = found.class_weights()
         if len(classes) == 2 and weights is not None:  # a price of two classes, which all tools for two understand
             return dict(zip(classes, weights.tolist(), strict=True))

@@ -126,7 +126,7 @@ def split_table(
     require(clusters is None or time is None, both, "clusters", "time")
     check("random_state", random_state, not (time and random_state), "be left out with time=", "time")
     table = open_table(data, read)
-    inputs.check_column(target, table.columns, "the target", table.name)
+    inputs.check_column(target, table, "the target")
     inputs.role_columns(table, target, {"clusters": clusters, "time": time})
     train, kept = _places(table, None if folder is None else Path(folder))
     chunks: Callable[[], Iterable[pd.DataFrame]] = partial(table.chunks, _CHUNK_ROWS)

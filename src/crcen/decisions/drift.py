@@ -69,10 +69,14 @@ class DriftAlarm(Shown):
     def __str__(self) -> str:
         where = "all rows" if self.segment is None else f"segment {self.segment!r}"
         when = "" if self.when is None else f" ({self.when})"
+        low, high = self.drift_low, self.drift_high
+        size = f"{self.drift:+.2f} ({low:+.2f} to {high:+.2f})"
+        if math.isinf(low) != math.isinf(high):  # estimates stop at ±3
+            limit = f"more (lower limit {low:+.2f})" if math.isinf(high) else f"less (upper limit {high:+.2f})"
+            size = f"{self.drift:+.2f} or {limit}"
         return (
             f"drift of class {self.label!r} in {where} at batch {self.batch}{when}, row {self.n_rows:,}: log-odds "
-            f"{self.drift:+.2f} ({self.drift_low:+.2f} to {self.drift_high:+.2f}) since batch {self.since_batch}, "
-            f"evidence {math.exp(min(self.log_evidence, 700.0)):.3g} : 1"
+            f"{size} since batch {self.since_batch}, evidence {math.exp(min(self.log_evidence, 700.0)):.3g} : 1"
         )
 
     @classmethod

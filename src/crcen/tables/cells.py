@@ -282,6 +282,7 @@ def _likeliest(cells: list[_Cell | None], counts: Index, affixes: Counter[str]) 
 _FEWEST_CELLS, _FEWEST_SHARE, _FEWEST_OTHERS = 3, 0.001, 5
 _USUAL = {float(sign * int(digits)) for digits in ("9", "99", "999", "9999", "99999", "999999") for sign in (1, -1)}
 _MOST_SENTINELS = 3
+_MOST_STEPS = 30  # numbers of a scale such as 1, 10, 20, 100
 
 
 def sentinels(values: Array) -> dict[float, int]:
@@ -296,7 +297,10 @@ def sentinels(values: Array) -> dict[float, int]:
         for place, (gap, span) in ends.items():
             value, count = float(distinct[place]), int(counts[place])
             is_frequent = count >= max(_FEWEST_CELLS, _FEWEST_SHARE * len(known)) and value != 0.0
-            is_far = gap > (0.5 if value in _USUAL else 1.0) * span
+            # The largest number of a scale is no larger a multiple of the one before it than some other is.
+            steps = distinct[(distinct > 0.0) & (distinct < value)]
+            is_step = 1 < len(steps) < _MOST_STEPS and value <= 1.001 * steps[-1] * (steps[1:] / steps[:-1]).max()
+            is_far = gap > 0.5 * span if value in _USUAL else gap > span and not is_step
             is_odd_sign = place == 0 and value < 0.0 <= distinct[1] and (value == -1.0 or value in _USUAL)
             if is_frequent and (is_far or is_odd_sign):
                 found[value] = count

@@ -53,6 +53,7 @@ class SheetPart(FramePart):
                 self._check_sheet(_OPEN_SHEETS, parts)  # before calamine opens it, since that reads all sheets
             with open(file.path, "rb") as opened, calamine.load_workbook(opened) as book:
                 sheet_name = self._chosen(book, options.sheet)
+                self.sheets = [sheet_name, *(str(one) for one in book.sheet_names if one != sheet_name)]
                 if is_excel:
                     self._check_sheet(_sheet_part(file.path, book.sheet_names.index(sheet_name)), parts)
                 sheet = book.get_sheet_by_name(sheet_name)

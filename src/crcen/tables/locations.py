@@ -149,6 +149,7 @@ class Part(ABC):
     columns: tuple[str, ...]
     n_rows: int | None = None  # as far as it is known without reading
     schema: Schema = None
+    sheets: Sequence[str] = ()  # of a workbook, the one that is read first
 
     def __init__(self, name: str, file: DataFile | None = None) -> None:
         self.name, self.file = name, file
