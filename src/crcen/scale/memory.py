@@ -30,7 +30,7 @@ _STEPS = (
     ("kept", "held_out", "profile"),
 )
 # Shares of the room for bytes that are read ahead, row groups that are open and the rows of the trees.
-_SHARES = {"read": 0.1, "open": 0.35, "trees": 0.6}
+_SHARES = {"read": 0.1, "open": 0.3, "trees": 0.6}
 # Share of the room, and the fewest and most rows of each part of the work.
 _PARTS = {
     "frame": (0.4, 500, 20_000),  # rows that are read at a time
@@ -41,7 +41,7 @@ _PARTS = {
     "buffer": (0.3, 1024, 65_536),  # rows that are shuffled together
     "profile": (0.5, 1000, 32_768),
     "bins": (0.25, 1000, 16_384),  # rows that LightGBM finds its bins by
-    "open": (0.35, 2, 2),  # row groups that are read at a time, at least
+    "open": (0.3, 2, 2),  # row groups that are read at a time, at least
 }
 
 

@@ -411,6 +411,8 @@ class ArrowSource:
             raise DataUnavailable(f"{self._files[piece.file].name} ended before its last row; was it changed?")
         if stop < piece.n_rows:
             readers[number] = (rest, chunks)
+        else:
+            pa.default_memory_pool().release_unused()  # of many small buffers, between which the next ones do not fit
 
     def _piece_chunks(self, piece: _Piece, skip: int) -> Iterator[Chunk]:
         """Chunks of a piece without its first ``skip`` rows."""
