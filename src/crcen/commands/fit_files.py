@@ -50,7 +50,8 @@ from crcen.theory.rows import Estimator, LabelArray
 Storage = str | Path | None
 ENGINES, LEARNERS = ("stream", "ray"), ("committee", "networks")
 _FEWEST_TO_STACK = 10  # held-out rows of each class
-_OPEN_CELL_BYTES = 16  # of a row group that is read, stored and decoded
+_OPEN_CELL_BYTES = 16  # of a row group that is read, stored and decoded; two may be open at a time
+_COLUMN_BYTES = 100_000  # about what a column takes in samples, readers and writers beside its cells
 _NO_EVIDENCE = "No evidence from held-out rows: use crcen evaluate on other rows."
 _FINGERPRINT_ROWS, _FIRST_ROWS, _SCORED_ROWS = 65_536, 1000, 8192
 _FIRST_BYTES, _SMALLEST_BLOCK = 2**24, 2**18
@@ -197,6 +198,7 @@ def fit_files(
     dropped.pop(target, None)
     names = tuple(name for name in table.columns if name != target and name not in dropped)
     require_input(names, f"{table.name} holds no column but {target} to learn from.")
+    bound.reserve(_COLUMN_BYTES * len(names))
     _read_ahead(table, _FIRST_BYTES)
     first = next(table.chunks(_FIRST_ROWS, [*names, target]))
     raw_bytes = max(8.0 * len(first.columns), first.memory_usage(deep=True).sum() / max(1, len(first)))
@@ -228,13 +230,12 @@ def fit_files(
     n_stored = len(mixed_table.stored_widths(learned.used)) + 1
     sizes |= bound.rows(n_training, encoded=5 * raw_bytes + 24 * n_columns, group=24 * n_stored)
     bound.rows(open=(STREAM_BYTES + 8192) * n_stored)
-    # Two row groups can be open at the same time.
     sizes["group"] = min(sizes["group"], (bound.share("open") // (2 * n_stored) - STREAM_BYTES) // _OPEN_CELL_BYTES)
     n_together = min(n_training, rows_together(n_columns))
     n_together = min(n_together, bound.rows(n_together, buffer=28 * (n_columns + 1))["buffer"])
     hashes = FingerprintOfAll(learned.used, sample)
     sample = sample[:: -(-len(sample) // sizes["profile"])]
-    bound.expected["kept"] = 2 * (raw_bytes * len(sample) + len(names) * mixed_table.PARTS_BYTES)
+    bound.expected["kept"] = 2 * raw_bytes * len(sample)
     if learner == "committee":
         room = memory if engine == "ray" and memory is not None else bound.share("trees")
         blocks = mixed_table.encoded_columns(learned.used, sample[:: -(-len(sample) // sizes["bins"])])
@@ -246,9 +247,8 @@ def fit_files(
     if engine == "stream":
         group_bytes = n_stored * (STREAM_BYTES + _OPEN_CELL_BYTES * min(n_training, sizes["group"]))
         most_bytes = 2 * OPEN_BYTES if memory is None else min(OPEN_BYTES, bound.share("open"))
-        n_open = min(8, n_training // sizes["group"] + 1, max(2, int(most_bytes // group_bytes)))
-        bound.expected["open"] = n_open * group_bytes
-        bound.expected["buffer"] = 2e7 + 18 * (n_columns + 1) * n_together
+        n_open = min(8, n_training // sizes["group"] + 1, max(2, most_bytes // group_bytes))
+        bound.expected |= {"open": n_open * group_bytes, "buffer": 2e7 + 18 * (n_columns + 1) * n_together}
         settings = {"buffer_rows": None if memory is None else max(1, n_together)} | settings
     stacking_share = hold_out / 2 if learner == "committee" else 0.0
     held_out = HeldOutRows(hold_out, stacking_share, target, clusters, seed, sizes["held_out"])

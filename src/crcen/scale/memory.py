@@ -15,8 +15,7 @@ _LIBRARIES = 120_000_000  # code of LightGBM and readers, and their buffers, loa
 _TORCH = 200_000_000  # of it, loaded if a network is trained
 _SMALLEST_ROOM = 50_000_000
 _KEPT = 1.25  # without a bound, allocators keep freed memory, how much differs from run to run
-_UNKNOWN_BASE = 400_000_000
-_STEP = 2**25  # with a bound, the room is the same although a process starts with a little more or less in memory
+_STEP = 2**25  # the room is the same although a process starts with a little more or less in memory
 # Arguments of glibc's mallopt: bytes that it keeps at the end, size of arrays that go back to the system when they are
 # freed (these take several times as long to make; by default up to 32 MB), and number of arenas.
 _MALLOC = {-1: 2**24, -3: 2**22, -8: 2}
@@ -58,8 +57,8 @@ class MemoryBound:
             with suppress(OSError, AttributeError, TypeError):  # another C library than glibc
                 for name, value in _MALLOC.items():
                     ctypes.CDLL(None).mallopt(name, value)
-        self._base = _resident_bytes() + _LIBRARIES + (0 if "torch" in sys.modules else _TORCH)
-        self._base = self._base if n_bytes is None else ceil(self._base / _STEP) * _STEP
+        base = _resident_bytes() + _LIBRARIES + (0 if "torch" in sys.modules else _TORCH)
+        self._base = ceil(base / _STEP) * _STEP
         self._room = 2**62 if n_bytes is None else n_bytes - self._base
         self.expected: dict[str, float] = {}
 
@@ -73,6 +72,10 @@ class MemoryBound:
         found = {name: min(most, int(share * self._room / size)) for (share, _, most), name, size in parts}
         self.expected |= {name: min(found[name], n_rows) * size for name, size in row_bytes.items()}
         return found
+
+    def reserve(self, n_bytes: int) -> None:
+        """Leave bytes to what the size of the table decides, whatever the bound."""
+        self._base, self._room = self._base + n_bytes, self._room - n_bytes
 
     def share(self, name: str) -> int:
         """Bytes for a part of the work that is not counted in rows."""
@@ -102,4 +105,4 @@ def _resident_bytes() -> int:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, AttributeError):
-        return _UNKNOWN_BASE
+        return 400_000_000

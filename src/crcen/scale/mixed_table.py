@@ -23,9 +23,7 @@ from crcen.theory.rows import Array, ArrowTable, Bools, DataFrame, Index, LabelA
 SAMPLE_ROWS = 32_768  # from which kinds, medians, date formats and words are learned
 MOST_VALUES = 4096  # different values of a column that are counted; a column of more has no counts
 _MOST_LABELS = 1000
-# Parts of a sample, and the share of its size, before rows that are not drawn are dropped. A column of all parts takes
-# about so many bytes beside its cells.
-_MOST_PARTS, _SPARE, PARTS_BYTES = 16, 1.25, 16_000
+_MOST_PARTS, _SPARE = 16, 1.25  # of a sample: parts, and share of its size, before rows that are not drawn are dropped
 _HOLD_OUT_SEED = 0x5EED  # apart from the seed of rows for early stopping
 
 
