@@ -204,7 +204,7 @@ def compare(told: argparse.Namespace) -> None:
         child += ["--threads", str(told.threads), "--child", str(folder)]
         load = "import crcen.commands.fit_files, lightgbm, bench.speed.mixed_stream"
         subprocess.run([sys.executable, "-c", load], env=env, check=True)
-        print(f"{'':10}{'CPU s':>9}{'wall s':>9}{'peak MB':>9}{'cost':>9}", flush=True)
+        print(f"{'':10}{'CPU s':>9}{'wall s':>9}{'peak MiB':>9}{'cost':>9}", flush=True)
         for _ in range(told.pairs):
             found = {}
             for who in ("crcen", "LightGBM"):

@@ -84,7 +84,7 @@ def main() -> None:
         for name, results in found.items():
             seconds, processors, peak = map(statistics.median, zip(*results, strict=True))
             rate = f"{seconds:6.2f} s {processors:6.2f} s of processors {size / seconds:7.0f} MB/s"
-            print(f"{name:<16} {rate} {peak:7.0f} MB at most")
+            print(f"{name:<16} {rate} {peak:7.0f} MiB at most")
 
 
 if __name__ == "__main__":

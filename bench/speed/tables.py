@@ -50,7 +50,7 @@ def run(name: str, *arguments: object) -> None:
     passed = time.perf_counter() - start
     assert status == 0, name
     cpu = used.ru_utime + used.ru_stime
-    memory = f"   {used.ru_maxrss / 1024:7.0f} MB" if used.ru_maxrss > 1.1 * own else ""  # a fork begins with ours
+    memory = f"   {used.ru_maxrss / 1024:7.0f} MiB" if used.ru_maxrss > 1.1 * own else ""  # a fork begins with ours
     print(f"{name:42s} {passed:8.1f} s   {cpu:8.1f} processor seconds{memory}", flush=True)
 
 
