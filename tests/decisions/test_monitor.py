@@ -65,7 +65,7 @@ def test_a_drift_of_one_class_is_found_named_dated_and_measured(w, drift, quiet)
 
 @pytest.mark.parametrize(
     ("drift", "said"),
-    [(5.0, r"\+\d\.\d\d or more \(lower limit \+(.*)\)"), (-5.0, r"-\d\.\d\d or less \(upper limit -(.*)\)")],
+    [(5.0, r"\+\d\.\d\d \(\+(.*) or more\)"), (-5.0, r"-\d\.\d\d \(-(.*) or less\)")],
 )
 def test_a_drift_beyond_the_largest_estimate_is_stated_as_open(drift, said):
     monitor = monitor_of(20_000)

@@ -296,8 +296,8 @@ def test_options_override_detection(tmp_path, content, options, expected):
     ("cells", "first", "note"),
     [
         (["35.000", "1.500"], "35.000", "decimal points: 35.000 may also be 35000; state the decimal mark"),
-        (["35.000", "1,5"], "35000", "decimal commas and points between thousands"),  # one file, one decimal mark
-        (["35.000", "1,5", "2.000"], "35000", "decimal commas and points between thousands"),
+        (["35.000", "1,5", "2.000"], "35.000", "decimal points: 35.000 may also be 35000"),  # one cell decides nothing
+        (["35.000", "1,5", "2,5"], "35.000", "decimal commas: 35.000 may also be 35000"),
         (["35.000", "0.500"], "35.000", ""),  # no number has groups that begin with 0
         (["35.000", "1.5"], "35.000", ""),
         (["35.000", "1,500", "2.000"], "35.000", "decimal points: 35.000 may also be 35000"),
@@ -407,6 +407,7 @@ def test_missing_values_and_dates_reach_every_engine(small, tmp_path, crcen_comm
         ([-99, 1, 10, 20, 100, 500, 999] * 9, {-99.0: 9, 999.0: 9}),
         ([9999, -1] * 9 + [1, 10, 20, 100, 500, 1000] * 50, {9999.0: 9, -1.0: 9}),
         ([1000] * 9 + list(range(1, 31)) * 9, {1000.0: 9}),
+        ([0.1, 5, 10, 15, 20, 25, 30, 777] * 9, {777.0: 9}),  # one large step makes no scale
         ([10000] * 9 + np.random.default_rng(0).lognormal(size=500).tolist(), {10000.0: 9}),
     ],
 )

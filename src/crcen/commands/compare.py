@@ -48,7 +48,8 @@ class _ProbabilityColumns:
         p = np.column_stack([1.0 - given, given]) if given.shape[1] == 1 else given
         if not ((p >= 0.0) & (p <= 1.0)).all() or not np.allclose(p.sum(axis=1), 1.0, atol=1e-3):
             must = f"{listed(self.feature_names_in_)} must hold probabilities between 0 and 1, of sum 1 over classes"
-            raise InvalidInput(f"{must}: got values from {given.min():.4g} to {given.max():.4g}.")
+            got = "a missing value" if np.isnan(given).any() else f"values from {given.min():.4g} to {given.max():.4g}"
+            raise InvalidInput(f"{must}: got {got}.")
         return np.asarray(p / p.sum(axis=1, keepdims=True))
 
 

@@ -36,7 +36,7 @@ from crcen.scale.memory import MemoryBound
 from crcen.scale.mixed_table import EncodedRows, FingerprintOfAll, FrameSample, HeldOutRows, LearnedColumns, TableSurvey
 from crcen.scale.sources import OPEN_BYTES, ArrowSource, check_counts, lock_storage, rows_together
 from crcen.tables.cells import TableCells, as_text
-from crcen.tables.columns import BooleanColumn, DroppedColumn, NumberColumn
+from crcen.tables.columns import BooleanColumn, DroppedColumn, NumberColumn, encode_table
 from crcen.tables.leaks import Signs, find_signs
 from crcen.tables.locations import masked
 from crcen.tables.profile import held_out_sums, profile_of, training_scores, typical_table
@@ -238,15 +238,17 @@ def fit_files(
     bound.expected["kept"] = 2 * raw_bytes * len(sample)
     if learner == "committee":
         room = memory if engine == "ray" and memory is not None else bound.share("trees")
-        blocks = mixed_table.encoded_columns(learned.used, sample[:: -(-len(sample) // sizes["bins"])])
+        cells = TableCells(sample[:: -(-len(sample) // sizes["bins"])])
         own = Labels.from_totals(np.array(classes), counts, counts, positive, price)
         threads = cpus if engine == "ray" else joblib.cpu_count()
+        blocks = (encode_table([column], cells).X for column in learned.used)
         plan = plan_trees(blocks, own, n_training, room, seed=seed, threads=threads)
+        del cells, blocks  # otherwise they are kept while the rows are read
         bound.expected["trees"] = plan.n_bytes
         settings["pos_label"] = own.positive
     if engine == "stream":
         group_bytes = n_stored * (STREAM_BYTES + _OPEN_CELL_BYTES * min(n_training, sizes["group"]))
-        most_bytes = 2 * OPEN_BYTES if memory is None else min(OPEN_BYTES, bound.share("open"))
+        most_bytes = 2 * OPEN_BYTES if bound.stated is None else min(OPEN_BYTES, bound.share("open"))
         n_open = min(8, n_training // sizes["group"] + 1, max(2, most_bytes // group_bytes))
         bound.expected |= {"open": n_open * group_bytes, "buffer": 2e7 + 18 * (n_columns + 1) * n_together}
         settings = {"buffer_rows": None if memory is None else max(1, n_together)} | settings
@@ -399,7 +401,7 @@ def _rows(
     sizes: Mapping[str, int],
 ) -> Iterator[ArrowSource]:
     """Training rows: the files themselves where all is numbers, or the encoded rows in a scratch folder."""
-    names = [column.name for column in learned.used]
+    names, open_bytes = [column.name for column in learned.used], bound.share("open") if bound.stated else None
     is_plain = (
         table.kind == "parquet"
         and all(kind_of(table.schema.field(name).type) == "number" for name in names)
@@ -408,7 +410,7 @@ def _rows(
         and not (survey.n_unlabelled or table.options.to_remember or held_out.clusters)
     )
     if is_plain:
-        source = ArrowSource(dataset_of(table.parts), survey.target, features=names, open_bytes=bound.share("open"))
+        source = ArrowSource(dataset_of(table.parts), survey.target, features=names, open_bytes=open_bytes)
         bound.rows(open=source.open_bytes / 4)
         bound.expected["open"] = source.open_bytes
         if held_out.share:
@@ -436,7 +438,7 @@ def _rows(
             )
         for name, number in unreadable.items():
             learned.notes.append(f"cells of {name} that do not have its type are treated as missing: {number:,}")
-        yield EncodedRows(folder, learned.used, bound.share("open"))
+        yield EncodedRows(folder, learned.used, open_bytes)
 
 
 @contextmanager

@@ -114,7 +114,8 @@ def check_column(name: str, source: Source, what: str, error: type[CrcenError] =
     where = f"the sheet {sheets[0]} of {source.name}" if other else source.name
     named = [what] if what.isidentifier() else []
     got = f"{what} must be a column of {where}: got {name!r}; {meant}"
-    require(name in source.columns, got, *named, "sheet", error=error)
+    named += ["sheet"] if other else []
+    require(name in source.columns, got, *named, error=error)
     return name
 
 

@@ -72,8 +72,8 @@ class DriftAlarm(Shown):
         low, high = self.drift_low, self.drift_high
         size = f"{self.drift:+.2f} ({low:+.2f} to {high:+.2f})"
         if math.isinf(low) != math.isinf(high):  # estimates stop at ±3
-            limit = f"more (lower limit {low:+.2f})" if math.isinf(high) else f"less (upper limit {high:+.2f})"
-            size = f"{self.drift:+.2f} or {limit}"
+            limit = f"{low:+.2f} or more" if math.isinf(high) else f"{high:+.2f} or less"
+            size = f"{self.drift:+.2f} ({limit})"
         return (
             f"drift of class {self.label!r} in {where} at batch {self.batch}{when}, row {self.n_rows:,}: log-odds "
             f"{size} since batch {self.since_batch}, evidence {math.exp(min(self.log_evidence, 700.0)):.3g} : 1"

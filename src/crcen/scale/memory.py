@@ -40,7 +40,7 @@ _PARTS = {
     "buffer": (0.3, 1024, 65_536),  # rows that are shuffled together
     "profile": (0.5, 1000, 32_768),
     "bins": (0.25, 1000, 16_384),  # rows that LightGBM finds its bins by
-    "open": (0.3, 2, 2),  # row groups that are read at a time, at least
+    "open": (0.2, 2, 2),  # row groups that are read at a time, at least
 }
 
 
@@ -51,7 +51,7 @@ class MemoryBound:
     """
 
     def __init__(self, n_bytes: int | None = None) -> None:
-        self._stated = n_bytes
+        self.stated = n_bytes
         if n_bytes is not None:
             pa.set_memory_pool(pa.system_memory_pool())
             with suppress(OSError, AttributeError, TypeError):  # another C library than glibc
@@ -66,9 +66,9 @@ class MemoryBound:
         """Rows of parts of the work, at most ``n_rows``, from the bytes of a row; a bound that is too small raises."""
         parts = [(_PARTS[name], name, size) for name, size in row_bytes.items()]
         needed = max(_SMALLEST_ROOM, *(fewest * size / share for (share, fewest, _), _, size in parts))
-        if self._stated is not None and self._room < needed:
+        if self.stated is not None and self._room < needed:
             least = f"at least {ceil((self._base + needed) / 1e6):,} MB for this table, libraries included"
-            raise InvalidParameter(f"memory must be {least}: got {self._stated / 1e6:,.0f} MB.", parameter="memory")
+            raise InvalidParameter(f"memory must be {least}: got {self.stated / 1e6:,.0f} MB.", parameter="memory")
         found = {name: min(most, int(share * self._room / size)) for (share, _, most), name, size in parts}
         self.expected |= {name: min(found[name], n_rows) * size for name, size in row_bytes.items()}
         return found
@@ -79,7 +79,7 @@ class MemoryBound:
 
     def share(self, name: str) -> int:
         """Bytes for a part of the work that is not counted in rows."""
-        if name == "trees" and self._stated is None:
+        if name == "trees" and self.stated is None:
             return free_memory() // 2
         return int(_SHARES[name] * self._room)
 
@@ -91,12 +91,12 @@ class MemoryBound:
 
     def releasing(self, show: Callable[[float], None]) -> Callable[[float], None]:
         """``show``, which with a bound also releases memory."""
-        return show if self._stated is None else lambda share: self.release(show(share))  # type: ignore[func-returns-value]
+        return show if self.stated is None else lambda share: self.release(show(share))  # type: ignore[func-returns-value]
 
     def __str__(self) -> str:
         largest = max(sum(self.expected.get(name, 0.0) for name in step) for step in _STEPS)
-        peak = self._base + largest * (_KEPT if self._stated is None else 1.0)
-        stated = "" if self._stated is None else f" of the {self._stated / 1e6:,.0f} MB stated"
+        peak = self._base + largest * (_KEPT if self.stated is None else 1.0)
+        stated = "" if self.stated is None else f" of the {self.stated / 1e6:,.0f} MB stated"
         return f"at most {peak / 1e6:,.0f} MB of memory{stated}"
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from crcen._support.lazy import pa, pc, pd, pq
 from crcen.exceptions import InvalidInput
-from crcen.scale.sources import OPEN_BYTES, ArrowSource, Chunk, kept_in, labels_of, numbers_of, row_keys, row_shares
+from crcen.scale.sources import ArrowSource, Chunk, kept_in, labels_of, numbers_of, row_keys, row_shares
 from crcen.tables import columns as kinds
 from crcen.tables.cells import ColumnCells, TableCells, as_arrow, as_text
 from crcen.tables.columns import CategoryColumn, Column, DroppedColumn, NumberColumn
@@ -377,7 +377,7 @@ def stored_widths(columns: Sequence[Column]) -> list[int]:
 class EncodedRows(ArrowSource):
     """The rows that `write_encoded` wrote to a folder, as the network sees them."""
 
-    def __init__(self, folder: Path, columns: Sequence[Column], open_bytes: float = OPEN_BYTES) -> None:
+    def __init__(self, folder: Path, columns: Sequence[Column], open_bytes: float | None = None) -> None:
         self._widths = stored_widths(columns)
         self._batch_rows = max(256, min(type(self)._batch_rows, _BATCH_BYTES // (8 * sum(self._widths))))
         super().__init__(folder, _TARGET, features=[str(j) for j in range(len(self._widths))], open_bytes=open_bytes)
@@ -399,13 +399,6 @@ class EncodedRows(ArrowSource):
                 X[rows, at + values[rows]] = 1.0
             at += width
         return Chunk(X, labels_of(batch.column(_TARGET), _TARGET, name), np.ones(batch.num_rows), name)
-
-
-def encoded_columns(columns: Sequence[Column], frame: DataFrame) -> Iterator[Array]:
-    """Encoded values of one column after the other."""
-    cells = TableCells(frame)
-    for column in columns:
-        yield kinds.encode_table([column], cells).X
 
 
 def encoded_blocks(columns: Sequence[Column], frame: DataFrame) -> Iterator[tuple[DataFrame, Array]]:

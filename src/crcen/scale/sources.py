@@ -223,10 +223,10 @@ class ArrowSource:
         features: Sequence[str] | None = None,
         *,
         skip_bad_files: bool = False,
-        open_bytes: float = OPEN_BYTES,
+        open_bytes: float | None = None,
     ) -> None:
         self._target, self._weight, self._skips = target, weight, skip_bad_files
-        self._open_bytes = min(OPEN_BYTES, open_bytes)  # of row groups that are open at a time
+        self._open_bytes = open_bytes  # of row groups that are open at a time, if memory is bounded
         self._schema: Schema = None
         self._left_out: tuple[float, int] = (0.0, 0)  # share and seed of held-out rows
         files = self._listed(source)
@@ -260,9 +260,10 @@ class ArrowSource:
     def _ways(self) -> tuple[int, float]:
         """How many row groups are open at a time, and the memory of each."""
         largest, n_columns = max((piece.n_bytes for piece in self._pieces), default=0), len(self._features) + 1
-        buffers = STREAM_BYTES * n_columns if self._open_bytes < OPEN_BYTES else 0
-        held = min(largest * (1 + bool(buffers)), _COLUMN_BYTES * n_columns) + buffers
-        return max(2, min(_WAYS, int(self._open_bytes / held))) if held else _WAYS, held
+        is_bounded, most = self._open_bytes is not None, min(OPEN_BYTES, self._open_bytes or OPEN_BYTES)
+        buffers = STREAM_BYTES * n_columns if is_bounded else 0
+        held = min(largest * (1 + is_bounded), _COLUMN_BYTES * n_columns) + buffers
+        return max(2, min(_WAYS, int(most / held))) if held else _WAYS, held
 
     @property
     def fingerprint(self) -> str:

@@ -245,7 +245,7 @@ def _common(affixes: Counter[str]) -> list[str]:
 def _are_scaled(scales: list[str], parted: list[str], units: list[str]) -> bool:
     """Whether k, M and the like multiply; but for money, 12b and 14m may be codes, and m alone may be metres."""
     is_money = len(units) == 1 and _CURRENCY.fullmatch(units[0]) is not None
-    are_amounts = scales == ["k"] or (len(scales) > 1 and bool(parted))
+    are_amounts = "k" in scales or (len(scales) > 1 and bool(parted))
     return bool(scales) and (is_money or (not units and are_amounts))
 
 
@@ -297,9 +297,9 @@ def sentinels(values: Array) -> dict[float, int]:
         for place, (gap, span) in ends.items():
             value, count = float(distinct[place]), int(counts[place])
             is_frequent = count >= max(_FEWEST_CELLS, _FEWEST_SHARE * len(known)) and value != 0.0
-            # The largest number of a scale is no larger a multiple of the one before it than some other is.
+            # The largest number of a scale is no larger a multiple of the one before it than half of the others are.
             steps = distinct[(distinct > 0.0) & (distinct < value)]
-            is_step = 1 < len(steps) < _MOST_STEPS and value <= 1.001 * steps[-1] * (steps[1:] / steps[:-1]).max()
+            is_step = 1 < len(steps) < _MOST_STEPS and value <= 1.001 * steps[-1] * np.median(steps[1:] / steps[:-1])
             is_far = gap > 0.5 * span if value in _USUAL else gap > span and not is_step
             is_odd_sign = place == 0 and value < 0.0 <= distinct[1] and (value == -1.0 or value in _USUAL)
             if is_frequent and (is_far or is_odd_sign):

@@ -179,7 +179,7 @@ def duplicated_class(rows: Index, twins: Index, n_distinct: float | None = None)
         if n_distinct is not None and n > _MOST_COMMON * np.delete(rows, k).max():
             by_chance = 1.0 - (1.0 - min(share, 0.99)) ** (others / n)
             n_copied = n_distinct - (total - n_twins)  # different rows that have copies
-            drawn = -math.log1p(-min(share, 0.999))  # mean draws of a row; a copied one has fewer than 2 + that
+            drawn = -math.log1p(-min(share, 0.9999))  # mean draws of a row; a copied one has fewer than 2 + that
             if n_twins > (3.0 + drawn) * n_copied or 5.0 * rest > by_chance or by_chance * others < _FEWEST_ROWS:
                 continue
         if share >= 0.3 and share >= 5.0 * rest and chance_of_more(found, n, n_twins - found, others) < 1e-6:

@@ -110,9 +110,8 @@ class TextPart(Part):
             raise InvalidInput(f"{message}; name every column in the first line, or state the separator.")
         self._decimal, self._is_grouped, unclear = _decimal_mark(below, self._separator, options.decimal)
         if options.decimal is None and (self._decimal == "," or unclear):
-            marks = "commas and points between thousands" if self._is_grouped else "points" if unclear else "commas"
             why = f": {unclear} may also be {unclear.replace('.', '')}; state the decimal mark" if unclear else ""
-            self.notes.append(f"{short} was read with decimal {marks}{why}")
+            self.notes.append(f"{short} was read with decimal {'commas' if self._decimal == ',' else 'points'}{why}")
         how = {" ": "values between blanks", FIXED: "columns of fixed width"}.get(self._separator)
         if how is not None and not stated:
             self.notes.append(f"{short} was read as {how}: {', '.join(columns[:5])}")
@@ -391,10 +390,11 @@ def _decimal_mark(rows: list[list[str]], separator: str, stated: str | None) -> 
     cells = [cell.strip() for row in rows for cell in row] if separator != "," or stated else []
     commas, points = ([cell for cell in cells if mark.fullmatch(cell)] for mark in _DECIMALS)
     may_group = bool(points) and all(map(_GROUPS.fullmatch, points))  # 1.500 and 35.000, but no 0.5
-    has_groups = any(map(_GROUPED.fullmatch, cells))  # 1.234,50: then 1.234 has no decimals either
-    has_commas = may_group and not all(_GROUPS.fullmatch(cell.replace(",", ".")) for cell in commas)
-    is_comma = stated == "," if stated else has_groups or has_commas or len(commas) > len(points)
-    return (",", has_groups or may_group, "") if is_comma else (".", False, points[0] if may_group else "")
+    is_grouped = any(map(_GROUPED.fullmatch, cells))  # 1.234,50: then 1.234 has no decimals either
+    is_comma = stated == "," if stated else is_grouped or len(commas) > len(points)
+    is_grouped = is_comma and (is_grouped or (may_group and stated == ","))
+    is_unclear = may_group and not is_grouped and (separator == ";" or bool(commas))
+    return "," if is_comma else ".", is_grouped, points[0] if is_unclear else ""
 
 
 def filled_names(header: Sequence[str], name: str, options: ReadOptions) -> tuple[str, ...]:
