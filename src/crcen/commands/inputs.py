@@ -112,9 +112,8 @@ def check_column(name: str, source: Source, what: str, error: type[CrcenError] =
     meant = f"did you mean {close}{other and f', or {other}'}?"
     meant = meant if close else f"it has {_listed(source.columns)}{other and f'; read {other}'}."
     where = f"the sheet {sheets[0]} of {source.name}" if other else source.name
-    named = [what] if what.isidentifier() else []
     got = f"{what} must be a column of {where}: got {name!r}; {meant}"
-    named += ["sheet"] if other else []
+    named = [one for one in (what, other and "sheet") if one.isidentifier()]
     require(name in source.columns, got, *named, error=error)
     return name
 

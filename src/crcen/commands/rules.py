@@ -101,17 +101,7 @@ def stated_weighting(weighting: Weighting, costs: CostsLike, classes: Sequence[o
     is_one = costs is None or weighting is None or (isinstance(weighting, str) and weighting == "balanced")
     require(is_one, f"costs= and {weighting!r} both state the costs of errors: give one of them.", "costs")
     if costs is not None or isinstance(weighting, CostMatrix):
-        found = costs_from(weighting if costs is None else costs, classes)
-        differ = found.n_rows is not None or (np.ptp(found.costs, axis=1) > 0.0).any()
-        require(differ, "costs must differ between decisions: these costs are the same for every decision.", "costs")
-        n, right = found.n_classes, np.diagonal(found.costs, 0, -2, -1)
-        errors = np.where(np.eye(n, dtype=bool), np.inf, found.costs[..., :n])
-        added = (errors.min(axis=-1) - right).reshape(-1, n).max(axis=0)  # by the cheapest error on each class
-        k, is_of_more = int(np.argmin(added)), n > 2 or found.actions
-        is_right = added[k] >= 0.0 or (is_of_more and added.max() > 0.0)
-        got = f"got {right[..., k].max():g} for deciding {classes[k]} where it is true, and less for an error"
-        gains = f"{got}; if these are gains, subtract each of them from the largest one."
-        require(is_right, f"costs must be lowest for right decisions: {gains}", "costs")
+        found = stated_costs(weighting if costs is None else costs, classes)
         weights = found.class_weights()
         if len(classes) == 2 and weights is not None:  # a price of two classes, which all tools for two understand
             return dict(zip(classes, weights.tolist(), strict=True))
@@ -171,6 +161,20 @@ def weights_by_label(weighting: Mapping[object, float], classes: Sequence[object
     absent = [str(label) for label in classes if label not in found]
     none = f"{listed(absent)} {'has' if len(absent) == 1 else 'have'} none."
     require(not absent, f"every value of {target} needs a weight: {none}")
+    return found
+
+
+def stated_costs(given: CostsLike, classes: Sequence[object]) -> CostMatrix:
+    """Costs for these classes; those that are equal for all decisions, or are gains, are rejected."""
+    found = costs_from(given, classes)
+    differ = found.is_per_row or (np.ptp(found.costs, axis=1) > 0.0).any()
+    require(differ, "costs must differ between decisions: these costs are the same for every decision.", "costs")
+    added = [float(np.max(found.added_by_mistake(k))) for k in range(found.n_classes)]
+    # Beside others or further actions, some class may not be worth deciding right.
+    k, may_be_meant = int(np.argmin(added)), (found.n_classes > 2 or found.actions) and max(added) > 0.0
+    got = f"got {found.costs[..., k, k].max():g} for deciding {classes[k]} where it is true, and less for an error"
+    gains = f"{got}; if these are gains, subtract each of them from the largest one."
+    require(added[k] >= 0.0 or may_be_meant, f"costs must be lowest for right decisions: {gains}", "costs")
     return found
 
 

@@ -17,7 +17,7 @@ import crcen
 from crcen import CostMatrix, CrcenError, InvalidInput, InvalidParameter, ReadOptions, TableClassifier, load
 from crcen._support.text import closest, json_value, listed, plural, reject_constant
 from crcen.commands.inputs import require, require_input
-from crcen.commands.rules import RowRule, costs_from, weights_by_label, with_default
+from crcen.commands.rules import RowRule, stated_costs, weights_by_label, with_default
 from crcen.tables.reading import open_table
 from crcen.theory.goals import GOALS, ThresholdGoal, goal_of
 from crcen.theory.price import Price, sigmoid
@@ -265,7 +265,7 @@ def _costs(value: object, labels: list[object]) -> CostMatrix:
         raise InvalidParameter(f"costs must be a matrix or an object with costs, labels, actions: got {shown(value)}.")
     try:
         actions = [str(one) for one in stated.get("actions") or ()]
-        return costs_from(CostMatrix(stated["costs"], labels=stated.get("labels") or labels, actions=actions), labels)
+        return stated_costs(CostMatrix(stated["costs"], labels=stated.get("labels") or labels, actions=actions), labels)
     except InvalidParameter:
         raise
     except (TypeError, ValueError, OverflowError):

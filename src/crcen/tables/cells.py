@@ -281,8 +281,7 @@ def _likeliest(cells: list[_Cell | None], counts: Index, affixes: Counter[str]) 
 # Cells that have such a value, at least, and as a share; different other values that show what is usual.
 _FEWEST_CELLS, _FEWEST_SHARE, _FEWEST_OTHERS = 3, 0.001, 5
 _USUAL = {float(sign * int(digits)) for digits in ("9", "99", "999", "9999", "99999", "999999") for sign in (1, -1)}
-_MOST_SENTINELS = 3
-_MOST_STEPS = 30  # numbers of a scale such as 1, 10, 20, 100
+_MOST_SENTINELS, _MOST_STEPS = 3, 30  # codes of a column, and numbers of a scale such as 1, 10, 20, 100
 
 
 def sentinels(values: Array) -> dict[float, int]:

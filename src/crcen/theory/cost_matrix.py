@@ -127,16 +127,17 @@ class CostMatrix(Shown):
     @property
     def threshold(self) -> FloatOrArray:
         """Posterior above which an alarm is cheaper; inf on a row where it never is, −inf where it always is."""
+        if not self.is_binary or self.actions:
+            raise InvalidParameter("only CostMatrix.binary without further actions has a threshold: use choose(p).")
         added, saved = self.added_by_mistake(0), self.added_by_mistake(1)
         never, always = (saved < 0.0) | ((saved == 0.0) & (added == 0.0)), (added < 0.0) & (saved >= 0.0)
         total = np.where(never | always, 1.0, added + saved)
         return scalar(np.where(never, np.inf, np.where(always, -np.inf, added / total)))
 
     def added_by_mistake(self, k: int) -> Array:
-        """Cost of an error on class k of a binary matrix minus that of the right decision: fp − tn and fn − tp."""
-        if not self.is_binary or self.actions:
-            raise InvalidParameter("only CostMatrix.binary without further actions has a threshold: use choose(p).")
-        return np.asarray(self.costs[..., k, 1 - k] - self.costs[..., k, k])
+        """Cost of the cheapest error on class k minus that of being right; of two classes fp − tn or fn − tp."""
+        errors = np.delete(self.costs[..., k, : self.n_classes], k, axis=-1)
+        return np.asarray(errors.min(axis=-1) - self.costs[..., k, k])
 
     def for_classes(self, classes: Sequence[object], positive: object = None) -> "CostMatrix":
         """The same costs with rows and columns in the order of ``classes``; a binary matrix needs the positive one."""

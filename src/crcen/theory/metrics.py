@@ -348,8 +348,7 @@ def expected_shares(p: Array, alarms: Bools) -> dict[str, Interval]:
 def row_draws(counts: Index, n_resamples: int, generator: np.random.Generator) -> Iterator[Index]:
     """How often each kind of row, ``counts`` of them, is in a bootstrap resample, (some resamples, kinds) at a time."""
     n_resamples = checks.check_whole_number(n_resamples, "n_resamples", 1, MOST_RESAMPLES)
-    n_rows = int(counts.sum())
-    chunk, is_rows = max(1, _CHUNK_BYTES // (8 * len(counts))), bool((counts == 1).all())
+    chunk, n_rows, is_rows = max(1, _CHUNK_BYTES // (8 * len(counts))), int(counts.sum()), bool((counts == 1).all())
     for start in range(0, n_resamples, chunk):
         size = min(chunk, n_resamples - start)
         if is_rows:  # the same distribution, drawn row by row, which is faster for so many kinds
