@@ -227,6 +227,8 @@ def test_prices_of_a_request(client, models):
     _, found = post(client, {"rows": rows, "costs": costs}, "model=fraud")
     wanted = np.column_stack([20 * p, 1 - p, 0.3 * (1 - p) + 2 * p]).argmin(axis=1)
     assert [one["decision"] for one in found["predictions"]] == np.array(["no", "yes", "review"])[wanted].tolist()
+    status, found = post(client, {"rows": rows, "costs": [[1, 0], [0, 5]]}, "model=fraud")
+    assert (status, "if these are gains" in found["error"]) == (422, True)
     _, found = post(client, rows, "model=state&weighting=broken=1,fine=50,worn=1")
     p = pd.DataFrame([one["probability"] for one in found["predictions"]])
     wanted = (p * [1, 50, 1]).idxmax(axis=1).tolist()
