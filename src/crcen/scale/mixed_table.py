@@ -365,7 +365,8 @@ class FingerprintOfAll:
 
 _TARGET = "target"
 _FILE_GROUPS = 16  # row groups of a file: several files give the readers of a cluster work
-_BATCH_BYTES, _BLOCK_BYTES = 2**21, 2**23  # decoded and encoded at a time
+_BLOCK_BYTES = 2**23  # encoded at a time
+_BATCH_BYTES, _BATCH_SHARE = (2**21, 2**24), 1 / 64  # decoded at a time: small batches take time for each column
 
 
 def stored_widths(columns: Sequence[Column]) -> list[int]:
@@ -379,7 +380,8 @@ class EncodedRows(ArrowSource):
 
     def __init__(self, folder: Path, columns: Sequence[Column], open_bytes: float | None = None) -> None:
         self._widths = stored_widths(columns)
-        self._batch_rows = max(256, min(type(self)._batch_rows, _BATCH_BYTES // (8 * sum(self._widths))))
+        batch_bytes = int(np.clip(_BATCH_SHARE * (np.inf if open_bytes is None else open_bytes), *_BATCH_BYTES))
+        self._batch_rows = max(256, min(type(self)._batch_rows, batch_bytes // (8 * sum(self._widths))))
         super().__init__(folder, _TARGET, features=[str(j) for j in range(len(self._widths))], open_bytes=open_bytes)
 
     @property
