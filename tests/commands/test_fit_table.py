@@ -409,6 +409,13 @@ def test_one_value_against_the_rest(tmp_path, one_thread, positive):
     assert crcen.report_table(model, new, out=tmp_path / "r.html").n_rows == N
 
 
+def test_a_quick_fit_trains_long_enough_on_few_rows(one_thread):
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 4)), columns=list("abcd"))
+    fit = crcen.fit_table(X.assign(y=X["a"] + X["b"] > 1.5), target="y", weighting=Budget(10), effort="quick")
+    assert fit.quality.log_loss < 0.4 * fit.quality.base_log_loss
+    assert not any("epochs" in note for note in fit.notes)  # a schedule cannot be chosen here
+
+
 def test_without_a_positive_value_classes_are_those_of_the_target(one_thread):
     found, frame = fit(rows()), rows()
     assert (found.model.classes_.tolist(), found.model.classes_.dtype.kind) == ([1, 2, 3], "i")

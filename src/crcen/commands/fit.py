@@ -47,7 +47,7 @@ Options: TypeAlias = dict[str, Any]  # parameters of an estimator
 
 EFFORTS = ("quick", "standard", "best")
 # One setting instead of a search.
-QUICK: Options = {"hidden": (16,), "l2": 1e-2, "encoding": "standard", "n_members": 1, "max_epochs": 10}
+QUICK: Options = {"hidden": (16,), "l2": 1e-2, "encoding": "standard", "n_members": 1}
 _MANY = 10_000  # rows above which a search of networks has fewer settings
 _FIT_SHARE = 0.7  # of a time limit, for members of a committee
 _FEW = 10  # rows of a class: too few for reliable metrics, and for refits on halves of the rows
@@ -486,7 +486,7 @@ def fit_table(
         *(str(one.message).rstrip(".") for one in caught),
         *getattr(model.estimator_, "notes_", []),
         *([f"fewer than {_FEW} rows of {listed(rare)}: too few for reliable metrics"] if rare else []),
-        *getattr(model.estimator_, "search_notes_", []),
+        *([] if effort == "quick" else getattr(model.estimator_, "search_notes_", [])),
         *(_class_notes(model, quality) if seen_from_positive is None else seen_from_positive.notes),
         *(_why_positive(rows, model, weight) if seen_from_positive is not None and positive is None else []),
     ]
@@ -541,7 +541,7 @@ def unfitted_learner(
     if learner == "networks":
         return CRCENClassifierCV()
     if effort == "quick" and time_limit is None:
-        return CRCENClassifierCV(**QUICK)
+        return CRCENClassifierCV(**QUICK, max_epochs=int(np.clip(200_000 // n_rows, 10, 100)))  # few rows are few steps
     members = None if learner in (None, "committee") else (learner,)
     return CommitteeClassifier(members=members, effort=effort, time_limit=time_limit)
 
