@@ -68,12 +68,12 @@ def patients(frame):
 
 
 PLANTED = {
-    "flag": (flag, "flagged is 1 for yes only"),
-    "short flag": (partial(flag, n=18), "flagged is 1 for yes only (18 of 18 such rows"),
+    "flag": (flag, "flagged is 1 only in rows of class yes"),
+    "short flag": (partial(flag, n=18), "flagged is 1 only in rows of class yes (18 of 18 such rows"),
     "near copy": (near_copy, "score alone nearly separates yes"),
-    "filled in": (filled_in, "refund is filled in for yes only"),
-    "spending": (spending, "spent is above 0 for no only"),
-    "later date": (later_date, "opened is before closed for yes only"),
+    "filled in": (filled_in, "refund is filled in only in rows of class yes"),
+    "spending": (spending, "spent is above 0 only in rows of class no"),
+    "later date": (later_date, "opened is before closed only in rows of class yes"),
     "oversampled": (oversampled, "copies depend on the label"),
     "identifier": (patients, "patient_id repeats like a customer or patient ID"),
 }

@@ -169,8 +169,8 @@ def test_cells_of_one_class_only_are_leaks(findings, k):
     """Flags with an area of .65 each, and a column that is filled in for one class only."""
     found = findings(f"flagged{k}", flagged(k, 2500, 3))["CRC006"]
     assert found["status"] == "warning"
-    assert all(f"flag{i} is 1 for {LABELS[k][-1]} only" in found["measured"] for i in range(4))
-    assert f"bill is filled in for {LABELS[k][-1]} only" in found["measured"]
+    assert all(f"flag{i} is 1 only in rows of class {LABELS[k][-1]}" in found["measured"] for i in range(4))
+    assert f"bill is filled in only in rows of class {LABELS[k][-1]}" in found["measured"]
     assert "x is" not in found["measured"]
 
 

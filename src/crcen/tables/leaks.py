@@ -199,7 +199,8 @@ def find_leaks(cells: Mapping[str, Cells], numbers: Index, labels: Sequence[obje
         p_value = len(candidates) * n_classes * float(stats.binom.sf(own - 1, m, share))
         if p_value > _LEVEL or (one.columns in found and found[one.columns].coverage >= coverage):
             continue
-        message = f"{one.what} for {labels[k]} only ({own:,} of {m:,} such rows; {100 * share:.2g} % of all rows are)"
+        counts = f"{own:,} of {m:,} such rows, {100 * share:.2g} % of all rows"
+        message = f"{one.what} only in rows of class {labels[k]} ({counts})"
         found[one.columns] = Leak(one.columns, labels[k], m, own, float(coverage), p_value, message)
         if decides and one.rows is not None:
             telling[one.columns] = one
@@ -208,7 +209,7 @@ def find_leaks(cells: Mapping[str, Cells], numbers: Index, labels: Sequence[obje
         for shadow in separations(unnamed, np.asarray(of.rows, dtype=np.int64)):
             if shadow.area >= LEAK_AREA:
                 what = f"{shadow.name} nearly tells whether {of.what} (area under the ROC curve {shadow.area:.4f})"
-                message = f"{what}, which holds for {found[name].label} only"
+                message = f"{what}, which is so only in rows of class {found[name].label}"
                 found[(shadow.name,)] = replace(found[name], columns=(shadow.name,), sentence=message)
     return sorted(found.values(), key=lambda one: -one.coverage)
 
