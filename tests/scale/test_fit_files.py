@@ -695,6 +695,15 @@ def test_trees_continue_from_a_checkpoint(tmp_path, monkeypatch, n_classes):
     assert loss == pytest.approx(min(resumed.losses), rel=1e-6)
 
 
+def test_rows_in_the_storage_folder_are_kept(rows, tmp_path):
+    (tmp_path / "rows").mkdir()
+    rows.to_csv(tmp_path / "rows" / "0.csv", index=False)
+    how = {"target": "label", "epochs": 1, "hidden": (2,), "learner": "networks", "storage": tmp_path}
+    crcen.fit_files(tmp_path / "rows", **how, positive="fraud")
+    assert {path.name for path in tmp_path.iterdir()} == {"rows", "stream.checkpoint"}
+    assert (tmp_path / "rows" / "0.csv").exists()
+
+
 def test_a_killed_fit_continues_with_its_storage(tmp_path, monkeypatch):
     monkeypatch.setattr("crcen.scale.committee._TREES_PER_CHECKPOINT", 10)
     interaction_rows().to_csv(tmp_path / "rows.csv", index=False)

@@ -430,7 +430,7 @@ def _rows(
         return kept
 
     also = [] if held_out.clusters is None else [held_out.clusters]
-    with scratch_folder(_folder(storage), "rows") as folder:
+    with scratch_folder(_folder(storage)) as folder:
         with progress_bar(f"encoding the rows ({bound})", visible=bool(verbose)) as show:
             how = {"frame_rows": sizes["encoded"], "group_rows": sizes["group"]}
             unreadable = mixed_table.write_encoded(
@@ -442,9 +442,9 @@ def _rows(
 
 
 @contextmanager
-def scratch_folder(storage: Path | None, name: str) -> Iterator[Path]:
-    """A folder for as long as it is in use, under the storage folder if there is one."""
-    folder = Path(tempfile.mkdtemp(prefix=f"crcen-{name}-")) if storage is None else storage / name
+def scratch_folder(storage: Path | None) -> Iterator[Path]:
+    """A folder for as long as it is in use, under the storage folder if there is one, with a name of no data folder."""
+    folder = Path(tempfile.mkdtemp(prefix="crcen-rows-")) if storage is None else storage / ".crcen-rows"
     shutil.rmtree(folder, ignore_errors=True)  # of a killed fit
     folder.mkdir(parents=True)
     try:
