@@ -51,6 +51,8 @@ class DecisionLog:
             with self._alone(), self._open() as file:
                 if size := file.seek(0, os.SEEK_END):
                     with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data:
+                        is_log = _FIRST.startswith(data[: len(_FIRST)].decode("latin-1"))
+                        require_input(is_log, f"{path} exists and is no decision log: give another name.")
                         end = data.rfind(b"\n") + 1
                     file.truncate(end)
         except OSError as error:
