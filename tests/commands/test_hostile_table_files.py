@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from crcen import Budget, CRCENClassifierCV, CrcenError, evaluate_table, fit_table, predict_table, report_table, save
+from crcen.tables import reading
 
 QUICK = CRCENClassifierCV(hidden=(), l2=1e-2, encoding="standard", n_members=1, max_epochs=2)
 CELLS = [
@@ -140,6 +141,14 @@ def test_only_sentences_come_out(tmp_path, one_thread, model, part):
         said(evaluate_table, model, path, n_resamples=0)
         path.unlink()
     assert n_fits  # most files are read after all
+
+
+@pytest.mark.parametrize("command", [("look",), ("fit", "--target", "a", "--quick", "--out", "m.crcen")])
+def test_a_table_larger_than_the_free_memory_is_refused(tmp_path, monkeypatch, crcen_command, command):
+    pd.DataFrame({"a": [0, 1] * 50_000, "b": range(100_000)}).to_csv(tmp_path / "a.csv", index=False)
+    monkeypatch.setattr(reading, "free_memory", lambda: 4_000_000)
+    code, _, said = crcen_command(command[0], tmp_path / "a.csv", *command[1:])
+    assert (code, "a.csv has 1 MB and needs 5 MB of memory, of which 4 MB are free: use crcen fit" in said) == (1, True)
 
 
 def test_dates_past_the_year_9999_are_missing(tmp_path, one_thread):

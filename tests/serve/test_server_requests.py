@@ -474,7 +474,7 @@ def test_many_threads_write_complete_lines(tmp_path):
     with pytest.raises(DataUnavailable, match="cannot be written: No such file"):
         DecisionLog(tmp_path / "missing" / "log.jsonl", 20_000)
     (tmp_path / "rows.csv").write_text("a,b\n1,2")  # without an end of line, which looks like a cut line of a log
-    with pytest.raises(crcen.InvalidInput, match="rows.csv exists and is no decision log: give another name"):
+    with pytest.raises(crcen.InvalidInput, match=r"rows\.csv exists and is no decision log: give another name"):
         DecisionLog(tmp_path / "rows.csv", 20_000)
     assert (tmp_path / "rows.csv").read_text() == "a,b\n1,2"
     assert not (tmp_path / "missing").exists()
