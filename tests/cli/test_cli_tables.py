@@ -37,7 +37,7 @@ def test_three_commands_from_a_file_to_a_report(printed, folder, tmp_path):
     model, scored, report = (tmp_path / name for name in ("m.crcen", "scored.csv", "report.html"))
     how = ("--target", "bad", "--budget", 5, "--quick", "--details", "--out", model)
     out = printed("fit", folder / "train.csv", *how)
-    for part in ("400 rows held out of training: found", "ticket", "numbers the rows", "budget, cost ratio  5"):
+    for part in ("400 rows held out of training: found", "ticket", "row number", "budget, cost ratio  5"):
         assert part in out
     assert "key equation" in out
     assert f"saved to {model}" in out
@@ -330,7 +330,7 @@ def test_a_report_at_other_costs(answer, printed, refusal, places, model_file):
 def test_reasons_for_a_class(printed, places, model_file):
     predict = ("predict", model_file, places / "train.csv", "--out", places / "why.csv")
     text = printed(*predict, "--reasons", 2)
-    assert "Reasons of 300 rows, in log-odds of a class against the most probable other class" in text
+    assert "Reasons for 300 rows, in log-odds of a class against the most probable other class" in text
     written = pd.read_csv(places / "why.csv", dtype={"decision": str})
     p = written[["probability_3", "probability_fine", "probability_worn out"]].to_numpy()
     names = np.array(["3", "fine", "worn out"])

@@ -44,7 +44,7 @@ def test_it_says_what_a_person_asks(fitted):
         assert part in text
     assert len(text.splitlines()) <= 6
     names = ("recall", "precision", "F1", "G-mean", "average precision", "log loss", "key equation")
-    for part in ("id", "numbers the rows", "nothing", "every value is missing", *names):
+    for part in ("id", "row number", "nothing", "every value is missing", *names):
         assert part in fitted.details()
     price = plain["price"]
     expected = {"lam": 5 / 6, "alpha": 5 / price["negatives_per_positive"], "cost_ratio": 5, "budget": 5}

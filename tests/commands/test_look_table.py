@@ -128,7 +128,7 @@ def test_a_large_table_is_described_by_a_sample_with_missing_cells_of_all_rows(m
         columns = {one["name"]: one for one in found["columns"]}
         assert (found["rows"], columns["x"]["n_missing"]) == (n, 7)
         assert columns["x"]["n_values"] <= 500
-        assert "numbers the rows" in columns["id"]["plan"]
+        assert "row number" in columns["id"]["plan"]
         assert any("a random sample of 500 rows" in note for note in found["notes"])
 
 

@@ -68,7 +68,7 @@ def test_kinds_are_found_out(cells, kind):
         ("x", ["a"] * N, "constant: every value is a"),
         ("x", [3.0] * N, "constant: every value is 3"),
         ("x", [np.inf] * 30 + [-np.inf] * 30, "missing or infinite"),
-        ("row", np.arange(N) + 17, "numbers the rows"),
+        ("row", np.arange(N) + 17, "row number"),
         ("order_key", [f"{i % 40}x" for i in range(N)], "an identifier"),
         ("x", [[1, 2]] * N, "holds lists"),
         ("x", [datetime.date(2024, 1, 1)] * N, "constant"),

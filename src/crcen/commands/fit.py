@@ -275,7 +275,7 @@ class TableFit(FittedTable):
             f"On {plural(self.n_validated, 'row')} held out of training",
         ]
         measured = self.quality.lines() if positive is None else self._positive_lines(positive)
-        measured += [] if error is None else [f"{'model error':<24} {error}"]
+        measured += [] if error is None else [f"{'model uncertainty':<24} {error}"]
         lines += [f"  {line}" if line else "" for line in measured]
         if positive is not None:
             lines += ["Cost per extra catch: observed and expected", *rules.step_lines(self.expense)]

@@ -78,7 +78,7 @@ class ExpectedMetric(NamedTuple):
 EXPECTED_METRICS: dict[str, ExpectedMetric] = {
     "precision": ExpectedMetric("precision", lambda rows: rows.share("precision")),
     "recall": ExpectedMetric("recall", lambda rows: rows.share("recall")),
-    "cost_per_1000": ExpectedMetric("cost of 1,000 rows", lambda rows: rows.cost(1000.0), is_share=False),
+    "cost_per_1000": ExpectedMetric("cost per 1,000 rows", lambda rows: rows.cost(1000.0), is_share=False),
 }
 
 
@@ -195,11 +195,11 @@ class TableWatch(ShownInOneLine):
             "Columns": columns,
             "Expected": [
                 *self.expected.lines(self.before, unit),
-                "if the probabilities are still right, which only labels can show",
+                "assuming that the probabilities are still right, which only labels can show",
             ],
             "Labels": [self.label_sentence, *held],
             **({"Declared": declared} if declared else {}),
-            "Error rate": [
+            "Guarantee": [
                 f"the probability of any false alarm over all calls is at most {self.false_alarm_rate:g}",
                 *(["declared criteria add at most one minus the declared confidence"] if declared else []),
             ],

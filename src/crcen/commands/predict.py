@@ -82,8 +82,8 @@ class RowReasons(Result):
         exact = f"standard error at most {self.standard_error:.2g}" if self.standard_error else "exact"
         of, scale = "row", "log-odds of a class against the most probable other class"
         if self.positive is not None:
-            of, scale = "alarm", f"log-odds, against rows with {self.base:.2f} on average"
-        return f"Reasons of {plural(self.n_rows, of)}, in {scale}: {exact}"
+            of, scale = "alarm", f"log-odds against background rows (mean {self.base:.2f})"
+        return f"Reasons for {plural(self.n_rows, of)}, in {scale}: {exact}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -144,7 +144,7 @@ class TablePredictions(Result):
         elif self.price is None:
             decided += " by what each row costs"
         else:
-            decided += f" at a price of {plural(self.price.cost_ratio, 'false alarm')} per catch"
+            decided += f" if one miss = {plural(self.price.cost_ratio, 'false alarm')}"
             decided += f" (probability above {share_text(self.price.threshold)})"
         if self.chosen is not None:
             lines.append(f"Chosen on labelled rows: {self.chosen}")

@@ -81,7 +81,7 @@ def step_lines(curve: ExpenseCurve, noise: float = 1.0, effect: float = 1.0) -> 
         bracket = f"  price {one.bracket_low:.4g} to {one.bracket_high:.4g}"
         paid = f"{one.catches:,.6g} more found for {one.delta_fp:,.6g} more false alarms"
         if one.catches > 0.0:
-            paid += f", {one.expense:.4g} a catch"
+            paid += f", {one.expense:.4g} per catch"
         if math.isfinite(one.low) and math.isfinite(one.high):
             paid += f" ({one.low:.4g} to {one.high:.4g})"
         lines.append(f"{bracket:<26} {paid}: {one.sentence(one.deviation(noise, effect))}")
@@ -468,8 +468,8 @@ class ClassShares:
             share = 100 * one.value if one.value > 1e-6 else 0.0
             here = f"{share:.3g} % of rows are {self.labels[k]}{limits}"
             parts.append(f"{here}, {100 * self.trained[k]:.3g} % in training")
-        how = "estimated from the rows without labels" if self.is_estimated else "as stated"
-        return f"Probabilities at the prevalence {how}: {'; '.join(parts)}"
+        how = "estimated from the rows, without labels" if self.is_estimated else "stated"
+        return f"Probabilities adjusted to the prevalence {how}: {'; '.join(parts)}"
 
 
 class ShiftedModel:

@@ -360,11 +360,11 @@ class ChosenWeighting(ShownInOneLine):
             return f"  {name:<22}{found.value:>9.4g}{between}"
 
         brackets = f"  in brackets: {100 * self.level:g} % intervals"
-        notes = [f"{brackets}; those of the last catch are of the choice itself", f"  {self.misses}".rstrip()]
+        notes = [f"{brackets}; that of the last catch is for the selected price", f"  {self.misses}".rstrip()]
         if self.confidence is not None:
-            notes = [brackets, "  guaranteed for this very model on new rows like these; a refit voids it"]
+            notes = [brackets, "  guaranteed for this fitted model and new rows like these; not valid after a refit"]
         lines = [
-            f"{self.target}: a price of {self.weighting.value:.4g}, an alarm where p > {self.threshold:.4g}",
+            f"{self.target}: a price of {self.weighting.value:.4g}, an alarm if p > {self.threshold:.4g}",
             line("recall", self.recall),
             line("precision", self.precision),
             line("share of rows alarmed", self.alarm_rate),

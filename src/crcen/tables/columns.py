@@ -503,12 +503,12 @@ def why_numbering(name: str, values: Array) -> str:
     n_values, spread = len(np.unique(values)), float(values.max() - values.min())
     if n_values == n:
         if spread < 1.5 * n:
-            return f"numbers the rows: {n} different whole numbers in a narrow range"
+            return f"row number: {n} different whole numbers in a narrow range"
         if not _is_time(name, values):
             if n * n / (2.0 * spread) > _EXPECTED_TIES:
-                return f"numbers the rows, with gaps: {n} different whole numbers"
+                return f"row number with gaps: {n} different whole numbers"
             if _grows_evenly(values):
-                return f"numbers the rows, with gaps: {n} whole numbers that grow along the file"
+                return f"row number with gaps: {n} whole numbers that grow along the file"
     if _is_named_so(name, n_values, n):
         return f"an identifier by its name: {n_values} different whole numbers on {n} rows"
     return ""

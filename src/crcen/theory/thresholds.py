@@ -241,7 +241,7 @@ class ReviewedRows(ShownInOneLine):
     def __str__(self) -> str:
         counts, (missed, reviewed, right), known = self.counts, self.positives, not math.isnan(self.break_even)
         head, share = f"{str(self.review).capitalize()}:", f"to review ({100 * self.share:.3g} % of the rows,"
-        saved, pays = f"it saves the cost of {self.saved:,.4g} false alarms", "a review pays while it costs less than"
+        saved, pays = f"it saves the cost of {self.saved:,.4g} false alarms", "a review pays if it costs less than"
         against = f"compared with decisions without review at a price of {self.price:.4g}"
         if self.is_labelled:
             worth = f"; {saved} {against}" + (f"; {pays} {self.break_even:.3g}" if known else "")
