@@ -227,7 +227,7 @@ def duplicate_lines(found: Duplicates) -> list[str]:
 
 def why_positive(label: Label, share: float) -> list[str]:
     """Why a class of nearly balanced ones is the positive class, if that was not stated."""
-    reason = "both are equally common, and it is the last in order" if share == 0.5 else "it is the rarer one"
+    reason = "both are equally common and it is the last in order" if share == 0.5 else "it is the rarer one"
     chosen = f"{label} ({100.0 * share:.3g} % of rows) is the positive class because {reason}"
     said = f"the classes are nearly balanced: {chosen}; use --positive to choose the other one"
     return [] if share < _NEARLY_BALANCED else [said]

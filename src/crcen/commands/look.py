@@ -287,7 +287,7 @@ def _rows(
         frame[audited] = inputs.audit_probabilities(frame, audited, frame[target].notna().to_numpy())
     rows = inputs.rows_of(source, target, positive, frame=frame, is_audited=audited is not None)
     names, numbers, sizes = np.unique(rows.y.to_numpy(), return_inverse=True, return_counts=True)
-    order = np.argsort(sizes, kind="stable")  # the rarest first
+    order = np.lexsort((-np.arange(len(sizes)), sizes))  # the rarest first; on a tie the last, as in a fit
     counts = {names[i]: int(sizes[i]) for i in order}
     place, wanted = np.argsort(order), list(counts)
     if len(names) == 2:
