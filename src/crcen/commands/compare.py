@@ -192,15 +192,15 @@ class ModelComparison(ShownInOneLine):
         lines = [
             f"{answer}: the new one {_saves(saving.value)} per 1,000 rows ({100 * one['confidence']:g} % confidence "
             f"sequence {least:.4g} to {most:.4g}), {one['rows']:,} rows{together}.",
-            f"  cost per 1,000 rows   old {_text(cost['old'])}, new {_text(cost['new'])}",
+            f"  cost per 1,000 rows      old {_text(cost['old'])}, new {_text(cost['new'])}",
         ]
         for row in one["classes"]:
-            for name, what in (("recall", "recall"), ("false_alarm_share", "false alarms")):
+            for name, what in (("recall", "recall"), ("false_alarm_share", "false positive rate")):
                 title = f"{what} of {row['label']}"
                 both, (value, low, high) = row[name], row[name]["difference"].values()
                 interval = "" if low is None else f" ({low:+.3f} to {high:+.3f})"
                 lines.append(
-                    f"  {title:<21} old {_text(both['old'])}, new {_text(both['new'])}, "
+                    f"  {title:<24} old {_text(both['old'])}, new {_text(both['new'])}, "
                     f"difference {_text(value)}{interval}"
                 )
         lines.append(f"  rows that change decision: {one['changed']['rows']:,}")

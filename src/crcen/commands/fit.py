@@ -559,9 +559,9 @@ def _learner_lines(fitted: Learner, validation: str) -> list[str]:
         ]
     lines: list[str] = []
     for chosen in fitted.best_settings_:
-        hidden = f"{fitted.n_members} × hidden units {'-'.join(map(str, chosen['hidden'])) or 'none'}"
+        hidden = f"{fitted.n_members} with hidden units {'-'.join(map(str, chosen['hidden'])) or 'none'}"
         epochs = plural(int(chosen["epochs"] or fitted.n_iter_), "epoch")
-        title = "" if lines else "Network"
+        title = "" if lines else "Networks"
         lines.append(f"{title:<9} {hidden}, {chosen['encoding']} inputs, l2 {chosen['l2']:g}, {epochs}")
     return [*lines[:-1], f"{lines[-1]}, chosen by {validation}"]
 

@@ -409,8 +409,8 @@ def choose_weighting(
 
     Notes
     -----
-    The threshold is chosen and judged on the same rows: on new rows the goal is missed about as often as met. With a
-    confidence, new rows meet a recall or precision with that probability, by the very model that was judged.
+    The threshold is chosen and judged on the same rows: new rows miss a recall in about half of cases and a precision
+    more often. With a confidence, new rows meet either with that probability, by the fitted model that was judged.
     """
     if not isinstance(goal, Mapping) and goal_of(goal) is None:
         raise InvalidParameter(

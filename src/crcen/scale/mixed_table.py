@@ -269,7 +269,7 @@ def learn_columns(
             cells = ColumnCells(cells.series.astype("category"))
         is_kept = name in keep or name in categorical
         how = {"is_kept": is_kept, "is_category": name in categorical, "seed": seed}
-        reason = f"row number: {facts.n_numbers} whole numbers, none twice in a sample"
+        reason = f"row number: {facts.n_numbers:,} whole numbers, none twice in a sample"
         is_number = not is_complete and not is_kept and _is_row_number(cells, facts)
         learnt = DroppedColumn(name, reason) if is_number else _learnt(cells, how)
         learnt = learnt if isinstance(learnt, DroppedColumn) else _set_right(learnt, facts, found.notes)
