@@ -129,11 +129,9 @@ def alarm_shares(
     folds, rate, saved, training, learnt = (float(one.mean()) for one in shares)
     is_apart = abs(z) > _Z and max(rate, saved) > _FACTOR * min(rate, saved)
     differ = is_apart and not min(rate, learnt) <= saved <= max(rate, learnt)
-    note = (
-        f"on its training rows the saved model raises {1000.0 * saved:,.4g} alarms per 1,000, and the models of the "
-        f"folds, to which these rows are new, {1000.0 * folds:,.4g}: the metrics above are those of the folds; "
-        "evaluate the saved model on new labelled rows before relying on it"
-    )
+    own, others = f"{1000.0 * saved:,.4g} alarms per 1,000 on its training rows", f"{1000.0 * folds:,.4g}"
+    note = f"the saved model raises {own}, and the models of the folds {others} on held-out rows"
+    note += ", which the metrics above describe; evaluate the saved model on new labelled rows before relying on it"
     return {"folds": folds, "saved_model": saved, "training": training, "differ": differ}, [note] if differ else []
 
 

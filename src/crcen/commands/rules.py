@@ -515,11 +515,10 @@ class RowCosts(Result):
         return cls(int(by_row.sum()), *(float(costs.realised(positive, way) @ counted) for way in ways))
 
     def __str__(self) -> str:
-        return (
-            f"With the cost of each row: {plural(self.n_alarms, 'alarm')}, errors cost {four_digits(self.by_row)}; "
-            f"{four_digits(self.by_price)} at the one price, {four_digits(self.silence)} without an alarm, "
-            f"{four_digits(self.alarms)} with an alarm on every row"
-        )
+        silence, every = four_digits(self.silence), four_digits(self.alarms)
+        constant = f"{silence} without an alarm, {every} with an alarm on every row"
+        found = f"{plural(self.n_alarms, 'alarm')}, errors cost {four_digits(self.by_row)}"
+        return f"With the cost of each row: {found}; {four_digits(self.by_price)} at the one price, {constant}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -537,10 +536,8 @@ class Audits(Result):
     drawn: Bools  # rows to check
 
     def __str__(self) -> str:
-        return (
-            f"Audits: {self.n_drawn:,} of {self.n_quiet:,} rows without an alarm were drawn (expected "
-            f"{self.expected:,.4g}), {self.n_checked:,} rows to check with the alarms"
-        )
+        drawn = f"{self.n_drawn:,} of {self.n_quiet:,} rows without an alarm were drawn (expected {self.expected:,.4g})"
+        return f"Audits: {drawn}, {self.n_checked:,} rows to check with the alarms"
 
 
 def with_default(rule: RowRule, default_action: Label | None) -> RowRule:

@@ -149,17 +149,17 @@ class DecisionSummary(ShownInOneLine):
         if self.counts is not None:
             lines += ["realised", decision_table(self.names, self.counts.table, has_recall=True)]
             paid = f", realised {self.realised_cost:.6g}"
-        lines.append(
-            f"expected cost {self.expected_cost:.6g}{paid}; {self.constant_costs.min():.6g} with "
-            f"{self.names[int(np.argmin(self.constant_costs))]} for every row"
+        constant = (
+            f"{self.constant_costs.min():.6g} with {self.names[int(np.argmin(self.constant_costs))]} for every row"
         )
+        lines.append(f"expected cost {self.expected_cost:.6g}{paid}; {constant}")
         return "\n".join(lines)
 
     def _alarms_as_text(self, low: float, high: float) -> str:
         marginal = f"{low:.4g}" if math.isclose(low, high) else f"{low:.4g} to {high:.4g}, by row"
         lines = [
             f"{self.n_alarms} alarms on {self.n_decided.sum()} rows",
-            f"  price of the last catch     {marginal:<12} false alarms (marginal, as stated)",
+            f"  price of the last catch     {marginal:<12} false alarms (marginal)",
             f"  price of the average catch  {self.average_price:<12.4g} false alarms (expected)",
             f"  expected   {self.expected_catches:.4g} catches, {self.expected[0, 1]:.4g} false alarms, "
             f"{self.expected[1, 0]:.4g} misses",
@@ -169,10 +169,8 @@ class DecisionSummary(ShownInOneLine):
             lines.insert(3, f"  price paid per catch        {self.realised_price:<12.4g} false alarms (realised)")
             lines.append(f"  realised   {tp:.6g} catches, {fp:.6g} false alarms, {fn:.6g} misses")
         never, always = self.constant_costs.tolist()
-        lines.append(
-            f"  expected cost {self.expected_cost:.4g}; {never:.4g} with no alarm, {always:.4g} with an alarm on every "
-            f"row"
-        )
+        constant = f"{never:.4g} with no alarm, {always:.4g} with an alarm on every row"
+        lines.append(f"  expected cost {self.expected_cost:.4g}; {constant}")
         return "\n".join(lines)
 
 

@@ -433,10 +433,8 @@ def choose_weighting(
             instead = "give recalls by class, such as {label: 0.9}"
             raise InvalidParameter(f"{goal} is for two classes, and these rows have {p.shape[1]}: {instead}.")
         if goal.confidence is not None and hasattr(source, _OUT_OF_FOLD) and X is None:
-            raise InvalidParameter(
-                "a guarantee is for one fitted model, and out-of-fold rows were held out from others: give X and y, "
-                "rows that this model did not see"
-            )
+            message = "a guarantee is for one fitted model, and out-of-fold rows were scored by other models"
+            raise InvalidParameter(f"{message}: give X and y, rows that this model did not see")
         ordered = RowsByProbability(numbers == positive, p[:, positive], weights, groups)
         goal = goal.for_rows(float(weights.sum()), rate)
         threshold, prices = goal.threshold(ordered), (math.nan, math.nan)
@@ -466,20 +464,17 @@ def _rows(source: Estimator, X: Rows, y: ArrayLike | None, sample_weight: ArrayL
         return source
     if isinstance(source, ExpenseCurve):
         if source.kind == "retrained":
-            raise InvalidParameter(
-                "this curve is of networks trained separately, whose decisions are not nested, so no threshold can be "
-                "read off it: make one with ExpenseCurve.from_predictions"
-            )
+            message = "this curve is of networks trained separately, whose decisions do not follow from one threshold"
+            raise InvalidParameter(f"{message}: make one with ExpenseCurve.from_predictions")
         return source.rows
     if hasattr(source, _OUT_OF_FOLD) and X is None:
         rows = out_of_fold_rows(source, y, sample_weight)
     else:
         if not hasattr(source, "predict_proba") or not hasattr(source, "classes_") or X is None or y is None:
             _check_fitted(source)
-            raise InvalidParameter(
-                f"choose_weighting takes an ExpenseCurve, a CRCENClassifierCV with its training labels y, or a fitted "
-                f"classifier with predict_proba and rows X and y that it did not see, got a {type(source).__name__}"
-            )
+            allowed = "an ExpenseCurve, a CRCENClassifierCV with its training labels y, or a fitted classifier with"
+            given = f"predict_proba and rows X and y that it did not see, got a {type(source).__name__}"
+            raise InvalidParameter(f"choose_weighting takes {allowed} {given}")
         labels, classes = np.asarray(as_numpy(y)), np.asarray(source.classes_)
         p, shape = check_probabilities(source.predict_proba(X), "predict_proba"), (len(labels), len(classes))
         if p.shape != shape:
@@ -546,10 +541,8 @@ def out_of_fold_rows(model: Estimator, y: ArrayLike | None, sample_weight: Array
     """The rows that a fitted search held out."""
     if not hasattr(model, _OUT_OF_FOLD):
         _check_fitted(model)
-        raise InvalidParameter(
-            f"from_cv needs a fitted CRCENClassifierCV or CommitteeClassifier, got a {type(model).__name__}: for "
-            "another model give its probabilities on rows it did not see to from_predictions"
-        )
+        message = f"from_cv needs a fitted CRCENClassifierCV or CommitteeClassifier, got a {type(model).__name__}"
+        raise InvalidParameter(f"{message}: give probabilities of rows that it did not see to from_predictions")
     logits, price, labels = model.oof_decision_function_, model.weighting_, np.asarray(as_numpy(y))
     if labels.shape != logits.shape[:1]:
         raise InvalidInput(f"y must be the {len(logits)} labels the model was fitted on, got shape {labels.shape}")

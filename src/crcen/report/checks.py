@@ -378,10 +378,8 @@ def leaks(evidence: Evidence) -> Outcome | None:
     if said:
         return True, "; ".join(said)
     best = max(found, key=lambda one: one.area)
-    return False, (
-        f"of {len(found)} columns the strongest by area under the ROC curve is “{best.name}” ({best.area:.4f}); none "
-        "has cells of one class only"
-    )
+    largest = f"of {len(found)} columns “{best.name}” has the largest area under the ROC curve ({best.area:.4f})"
+    return False, f"{largest}; none has cells of one class only"
 
 
 @check(

@@ -281,10 +281,9 @@ def learn_columns(
         reasons = "; ".join(f"{one.name}: {one.reason}" for one in found.dropped[:5])
         raise InvalidInput(f"no column is left to learn from ({reasons}).")
     if not is_complete:
-        found.notes.append(
-            f"kinds of columns, medians, date formats and words come from a random sample of {len(sample):,} of the "
-            f"{survey.n_rows:,} rows; categories, missing cells and ranges from all"
-        )
+        source = f"a random sample of {len(sample):,} of the {survey.n_rows:,} rows"
+        note = f"column types, medians, date formats and words come from {source}"
+        found.notes.append(f"{note}; categories, missing cells and ranges from all")
     return found
 
 
