@@ -465,10 +465,9 @@ class WatchedModel:
         counts = np.bincount(numbers, check_row_weights(sample_weight, numbers.size), self.labels.n_classes)
         fitted = self._in_order(self.model.weighting_.counts[None])[0]
         if len(found) != numbers.size or not np.allclose(counts, fitted, rtol=1e-6) or not np.isfinite(found).all():
-            raise InvalidInput(
-                f"y_reference must be the {len(found)} training labels in the order of fit, {fitted.tolist()} by class "
-                f"with sample_weight_reference, each in a test fold, got {counts.tolist()}: else pass q_reference too"
-            )
+            labels = f"the {len(found)} training labels in the order of fit, {fitted.tolist()} by class"
+            message = f"y_reference must be {labels} with sample_weight_reference, each in a test fold"
+            raise InvalidInput(f"{message}, got {counts.tolist()}: else pass q_reference too")
         if not is_binary:
             return self.price.weighted(self._in_order(found))
         signed = self.labels.signed(np.asarray(found))

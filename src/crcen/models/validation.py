@@ -153,11 +153,9 @@ def _dense(X: Rows) -> NDArray[np.float64]:
     """A sparse matrix as an array, unless that is too large: networks read whole rows."""
     size = 8 * X.shape[0] * X.shape[1]
     if size > DENSE_BYTES:
-        raise InvalidInput(
-            f"X is sparse, {X.shape[0]:,} rows × {X.shape[1]:,} columns: dense it takes {size / 2**30:.1f} GiB, more "
-            f"than {DENSE_BYTES / 2**30:g} GiB; encode fewer columns (OneHotEncoder(max_categories=…), TruncatedSVD), "
-            f"pass fewer rows at a time, or X.toarray() if there is room."
-        )
+        takes = f"dense it takes {size / 2**30:.1f} GiB, more than {DENSE_BYTES / 2**30:g} GiB"
+        advice = "encode fewer columns (OneHotEncoder(max_categories=…), TruncatedSVD), pass fewer rows or X.toarray()"
+        raise InvalidInput(f"X is sparse, {X.shape[0]:,} rows × {X.shape[1]:,} columns: {takes}; {advice}.")
     return np.asarray(X.toarray(), dtype=np.float64)
 
 

@@ -451,10 +451,9 @@ def _without_copies(evidence: Evidence) -> str:
         alarms = evidence.price.decide(evidence.p)
         recalls = [float(alarms[evidence.target & rows].mean()) for rows in (np.ones_like(is_new), is_new)]
         found = f"recall {recalls[1]:.3g} (all rows {recalls[0]:.3g}), "
-    return (
-        f"; on the {int(is_new.sum()):,} rows that were certainly not in training: {found}area under the ROC curve "
-        f"{area[1]:.3g} (all rows {area[0]:.3g}), log loss {loss[1]:.3g} (all rows {loss[0]:.3g})"
-    )
+    found += f"area under the ROC curve {area[1]:.3g} (all rows {area[0]:.3g}), "
+    found += f"log loss {loss[1]:.3g} (all rows {loss[0]:.3g})"
+    return f"; on the {int(is_new.sum()):,} rows that were certainly not in training: {found}"
 
 
 # A few columns carry the model if they have this share of the importance and the log loss fell by this share.
@@ -547,10 +546,8 @@ def selected_labels(evidence: Evidence) -> Outcome | None:
         return False, f"{evidence.n_rows:,} of {n_rows:,} rows have a label, drawn with known probabilities"
     if not one.n_missing:
         return False, f"all {n_rows:,} rows have a label"
-    shares = (
-        f"{one.n_missing:,} of {n_rows:,} rows have no label: {_share(one.alarm_share)} of the alarms and "
-        f"{_share(one.quiet_share)} of the other rows have one"
-    )
+    shares = f"{_share(one.alarm_share)} of the alarms and {_share(one.quiet_share)} of the other rows have one"
+    shares = f"{one.n_missing:,} of {n_rows:,} rows have no label: {shares}"
     if one.is_alarms_only:
         return True, f"only alarms have labels: recall cannot be estimated from these rows; {shares}"
     if math.isnan(one.p_value) or math.isnan(one.alarm_share) or math.isnan(one.quiet_share):

@@ -140,10 +140,11 @@ class ClassWeightedLoss(nn.Module):
             pos_weight = torch.ones(1) if loss.pos_weight is None else loss.pos_weight
             if pos_weight.numel() == 1:
                 return cls([1.0, float(pos_weight)])
-        raise InvalidParameter(
-            f"from_torch takes nn.CrossEntropyLoss with a weight for each class and without label smoothing, or "
-            f'nn.BCEWithLogitsLoss with at most one pos_weight, both with reduction="mean": got {loss}.'
+        allowed = (
+            "nn.CrossEntropyLoss with a weight for each class and without label smoothing, or nn.BCEWithLogitsLoss"
         )
+        message = f'from_torch takes {allowed} with at most one pos_weight, both with reduction="mean"'
+        raise InvalidParameter(f"{message}: got {loss}.")
 
     def forward(self, logits: Outputs, target: Tensor, num_items_in_batch: Tensor | float | None = None) -> Tensor:
         """The loss of a batch.
