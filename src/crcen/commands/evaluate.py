@@ -8,7 +8,7 @@ import numpy as np
 
 from crcen import ExpenseCurve, ReadOptions
 from crcen._support.progress import counted, logged
-from crcen._support.text import Values, attributes, json_value, plural
+from crcen._support.text import Values, attributes, count_text, json_value, plural
 from crcen.commands import inputs, rules
 from crcen.commands.inputs import GROUP_CHECK, Data, FittedModel, Label, require
 from crcen.commands.results import note_lines
@@ -266,7 +266,7 @@ def evaluate_table(
         names = ", ".join(map(str, quality.costs.names[n_classes:]))
         others = f"the accuracy of the other rows is {np.trace(decided) / decided.sum():.3g}"
         not_found = f"which is not a class: accuracy and recall count them as not found; {others}"
-        notes.append(f"{n_elsewhere:,.6g} rows were decided for {names}, {not_found}")
+        notes.append(f"{count_text(n_elsewhere)} rows were decided for {names}, {not_found}")
     compares_alarms = column is not None and chosen is None and rows.shares is None
     n_alarms = int(((every if audited else every[known]) == column).sum()) if compares_alarms else None
     return TableEvaluation(

@@ -19,7 +19,7 @@ import crcen
 from crcen import CommitteeClassifier, CRCENClassifierCV, InvalidInput, ReadOptions, TableClassifier, TimeSplit
 from crcen._support.lazy import model_selection
 from crcen._support.progress import busy, logged
-from crcen._support.text import attributes, json_value, listed, listed_counts, plural
+from crcen._support.text import attributes, count_text, json_value, listed, listed_counts, plural
 from crcen.commands import inputs, rules
 from crcen.commands.export import check_exportable
 from crcen.commands.inputs import Data, FittedModel, Label, Rows, check, require, require_input
@@ -310,7 +310,7 @@ class TableFit(FittedTable):
             line = plural(float(table[:, k].sum()), "row")
             if k < len(table):
                 false_alarms = plural(float(table[:, k].sum() - table[k, k]), "false alarm")
-                line = f"found {table[k, k]:,.6g} of {table[k].sum():,.6g}, {false_alarms}"
+                line = f"found {count_text(table[k, k])} of {count_text(table[k].sum())}, {false_alarms}"
             lines.append(f"  {label:<{width}}  {line}")
         return lines
 

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from crcen import CostMatrix, CostRatio, ExpenseCurve, InvalidInput, Lam, Review
-from crcen._support.text import Values, attributes, closest, json_value, label_key, listed, plural
+from crcen._support.text import Values, attributes, closest, count_text, json_value, label_key, listed, plural
 from crcen.commands import inputs
 from crcen.commands.inputs import FittedModel, Label, Source, check, is_share, require, require_input
 from crcen.commands.results import Result
@@ -79,7 +79,7 @@ def step_lines(curve: ExpenseCurve, noise: float = 1.0, effect: float = 1.0) -> 
     lines = []
     for one in curve:
         bracket = f"  price {one.bracket_low:.4g} to {one.bracket_high:.4g}"
-        paid = f"{one.catches:,.6g} more found for {one.delta_fp:,.6g} more false alarms"
+        paid = f"{count_text(one.catches)} more found for {count_text(one.delta_fp)} more false alarms"
         if one.catches > 0.0:
             paid += f", {one.expense:.4g} per catch"
         if math.isfinite(one.low) and math.isfinite(one.high):

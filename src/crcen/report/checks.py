@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 from scipy.special import kolmogorov
 
-from crcen._support.text import listed, plural
+from crcen._support.text import count_text, listed, plural
 from crcen.report.evidence import Evidence, kept_by, log_odds, permutation_importance, pure_cells, single_columns
 from crcen.report.quality import ReliabilityGroup, reliability, reliability_groups, steps_of
 from crcen.tables.leaks import suspects
@@ -145,7 +145,7 @@ def expense_outside(evidence: Evidence) -> Outcome:
         is_outside, compared, unit = chance < limits.EXPENSE_P, f"{_chance(chance)}, {compared}", "in weight of others"
         where = f"where the weight of {evidence.names[step.number]} rises from {low:.3g} to {high:.3g},"
     found = f"a catch cost {step.expense:.3g} {unit}"
-    found = found if step.catches > 0.0 else f"{step.delta_fp:,.6g} {unit} were added and no catch"
+    found = found if step.catches > 0.0 else f"{count_text(step.delta_fp)} {unit} were added and no catch"
     return is_outside, f"{where} {found}; that is {abs(z):.1f} standard deviations outside the bracket ({compared})"
 
 
