@@ -43,7 +43,7 @@ def write_machines(folder: Path, n: int) -> None:
 
 def _short(line: str) -> list[str]:
     """A line of the terminal in parts that fit a page."""
-    return textwrap.wrap(line, 116, subsequent_indent="    ", drop_whitespace=False) if len(line) > 116 else [line]
+    return textwrap.wrap(line, 116, subsequent_indent="    ") if len(line) > 116 else [line]
 
 
 def main() -> None:

@@ -67,7 +67,7 @@ METRICS = {
     "cost_ir": Metric("cost at IR", -1),
     "cost_inverse": Metric("cost, inverse frequency", -1),
     "cost_ordinal": Metric("cost, ordinal", -1),
-    "cost_dear": Metric("cost, one dear class", -1),
+    "cost_dear": Metric("cost, one expensive class", -1),
     _PUBLISHED: Metric("cost, published", -1),
 }
 _TITLES = {name: metric.title for name, metric in METRICS.items()} | {_ALL_COSTS: "all costs"}
@@ -252,7 +252,7 @@ def ranks(results: Results, title: str, asked: int | None = None) -> Table:
         note += f" Nemenyi's critical difference at {_LEVEL:g}: {distance:.2f}. Friedman's p: {p}."
     if results.partial:
         labels = ", ".join(PEERS[peer].label for peer in results.partial)
-        note += f" Not ranked here, since run on some sets or splits only: {labels}."
+        note += f" Not ranked here, because they were run on some sets or splits only: {labels}."
     return Table(f"Mean ranks, {title}", lines, note + results.cut_short(peers, asked))
 
 
@@ -278,18 +278,18 @@ def means(results: Results, title: str, asked: int | None = None) -> Table:
     note += f" ({left_out}, where a peer failed, in the ranks only). " if left_out else ". "
     if results.is_multiclass:
         note += (
-            "Cost is that of the decisions, over that of the cheapest constant decision. Peers whose classes were made "
-            "to weigh the same decide by their largest probability, all others by their expected costs."
+            "The cost of the decisions is divided by that of the cheapest constant decision. Peers trained with "
+            "balanced class weights decide by the largest probability, all others by the least expected cost."
         )
         if priced:
-            note += " Published costs are those of one table, over the splits; they are not among all costs."
+            note += " Each column of published costs is a mean over the splits of one table; “all costs” omits them."
     else:
         note += (
-            "Cost is c · misses + false alarms of the decisions p > 1/(1 + c), over that of the cheaper of alarming "
-            "always and never; p is as the peer gives it. Calibration error is by how many positives probabilities "
-            "are off, over ten groups of rows, as a share of all positives."
+            "Cost is c · misses + false alarms of the decisions p > 1/(1 + c), divided by that of the cheaper of "
+            "“always alarm” and “never alarm”; p is the probability that the peer returns. Calibration error is the "
+            "sum of |observed − expected positives| over ten groups of rows, divided by the number of positives."
         )
-    return Table(f"What decisions cost, {title}", lines, note + results.cut_short(peers, asked))
+    return Table(f"Mean scores, {title}", lines, note + results.cut_short(peers, asked))
 
 
 def _mean_columns(results: Results) -> list[str]:
@@ -309,7 +309,7 @@ def partial_ranks(results: Results, title: str, asked: int | None = None) -> Tab
         lines.append(line)
     note = (
         f"Mean rank of each of these peers among the {len(results.complete)} of the table above and itself, on the "
-        f"sets and splits it was run on alone"
+        f"sets and splits on which it was run"
     )
     note += f"; in brackets the rank of {PEERS[results.reference].label} there." if results.reference else "."
     note += results.cut_short(results.partial, asked)
@@ -331,10 +331,10 @@ def partial_means(results: Results, title: str, asked: int | None = None) -> Tab
             )
             line[_TITLES[metric]] = f"{own:.4f}" + (f" ({ours:.4f})" if reference else "")
         lines.append(line)
-    note = "Mean over the sets that each of these peers gave scores on, over the splits it was run on alone"
-    note += f"; in brackets {PEERS[reference].label} on the same sets and splits." if reference else "."
+    note = "Mean over the sets and splits on which each of these peers was run"
+    note += f"; in brackets the {PEERS[reference].label} on the same sets and splits." if reference else "."
     note += results.cut_short(results.partial, asked)
-    return Table(f"What their decisions cost there, {title}", lines, note)
+    return Table(f"Mean scores of peers run on some sets or splits only, {title}", lines, note)
 
 
 def _who(results: Results, peer: str) -> dict[str, str]:
@@ -371,7 +371,7 @@ def versus(results: Results, title: str, protocol: Mapping[str, Any]) -> Table:
             line |= _duel(results, peer, metric, shared, protocol)
         lines.append(line)
     note = (
-        f"On the sets and splits for which both have scores. P: probabilities that ours is better / both are "
+        f"On the sets and splits for which both have scores. P: probabilities that crcen is better / both are "
         f"equivalent (within {ROPE:.0%} of the mean of both) / the peer is better, by Bayesian signed ranks over sets; "
         f"in bold where the peer is better with probability above {_SURE:g}. Sets: won / tied / lost by more than "
         f"{ROPE:.0%}, in brackets how many of those won and lost differ by a t-test over splits corrected for their "
@@ -433,9 +433,8 @@ def budgets(results: Results) -> Table:
         line["note"] = "; ".join(part for part in (peer.note, *_where(peer, own)) if part)
         lines.append(line)
     note = (
-        "Settings tried (fewer where the time limit came first); sets and splits of each half; limits, in seconds a "
-        "split, that rows were made under; median seconds to search and refit and to predict 1,000 rows: seconds of a "
-        "processor, on one thread, so that other work on the machine does not count."
+        "Settings tried (fewer if the time limit was reached); sets and splits of each half; time limits in seconds "
+        "per split; median processor seconds, on one thread, of search and refit and of predicting 1,000 rows."
     )
     return Table("Budgets and times", lines, note)
 

@@ -223,7 +223,7 @@ def test_a_multiclass_run(tmp_path, monkeypatch):
     rows = [json.loads(line) for line in (done.folder / "rows.jsonl").read_text().splitlines()]
     assert [row.get("error") for row in rows] == [None] * 3
     assert all(0 < row["cost_inverse"] < 1 and 0 < row["cost_published"] < 1 and row["macro_ap"] > 0.6 for row in rows)
-    assert "What decisions cost, multiclass tables" in "\n".join(done.texts)
+    assert "Mean scores, multiclass tables" in "\n".join(done.texts)
     assert "cost, published: newthyroid" in (done.folder / "means_multiclass.md").read_text()
 
 

@@ -229,7 +229,7 @@ def test_another_prevalence_is_no_useless_model(run, found):
     wrong = run("evaluate", mixed, "--resamples", 0, "--prevalence", "0.3")[1]
     assert "prevalence shift: yes 0.6 here and 0.3 as stated" in wrong
     assert "prices are at the stated share: use" in wrong
-    assert "60 % of rows are yes here and 30 % as stated" in wrong
+    assert "class yes has 60 % of rows here and 30 % as stated" in wrong
     moved = draw(3000, 2, k=3)
     few = pd.concat([moved[moved["state"] == "worst"], moved[moved["state"] != "worst"].head(300)])
     assert "prevalence shift" in run("evaluate", few, "--resamples", 0, k=3)[1]
@@ -261,7 +261,7 @@ def test_few_training_rows_are_named_at_any_prevalence(tmp_path, crcen_command):
     crcen.fit_table(rows, target="state", weighting="balanced", estimator=search, out=tmp_path / "few.crcen")
     draw(1500, 1).to_csv(tmp_path / "rows.csv", index=False)
     command = ("evaluate", tmp_path / "few.crcen", tmp_path / "rows.csv", "--resamples", 0, "--prevalence", 0.2)
-    assert "rows of yes here, 20 in training" in crcen_command(*command)[1]
+    assert "rows of class yes here, 20 in training" in crcen_command(*command)[1]
 
 
 @pytest.mark.parametrize("k", [2, 3])
@@ -282,7 +282,7 @@ def test_an_extreme_value_is_clipped_and_reported(found, home, k):
 def test_rows_for_review_are_explained(run, tmp_path):
     (tmp_path / "costs.csv").write_text(";no;yes;worst;look\nno;0;1;1;.2\nyes;5;0;1;.2\nworst;9;9;0;.2\n")
     out = run("evaluate", draw(600, 5, k=3), "--costs", tmp_path / "costs.csv", "--resamples", 0, k=3)[1]
-    assert "rows were decided for look, which is no class: accuracy and recall count them as not found" in out
+    assert "rows were decided for look, which is not a class: accuracy and recall count them as not found" in out
 
 
 @pytest.mark.parametrize("command", ["evaluate", "report"])

@@ -60,7 +60,7 @@ def test_an_evaluation_is_of_the_models_answers(evaluation, fitted, mixed_table)
         assert one.low <= one.value <= one.high
     equation = key_equation(y, fitted.model.weighted_proba(new)[:, 1], fitted.model.weighting_)
     assert evaluation.equation.lhs == pytest.approx(equation.lhs)
-    # The model's own error, as the fit measured it: by hand, in units of the residual.
+    # The model uncertainty, as the fit measured it: by hand, in units of the residual.
     q, lam = weighted_probability(p, fitted.model.weighting_), fitted.model.weighting_.lam
     variance = np.sum(lam**2 * p * (1 - q) ** 2 + (1 - lam) ** 2 * (1 - p) * q**2)
     own = fitted.model.training_error_.log_odds * np.sum(lam * (1 - q) * p)
@@ -297,7 +297,7 @@ def test_a_fit_measures_its_error_and_its_file_keeps_it(tmp_path, k):
     assert k == 3 or error.degrees == 5.0  # six refits
     # Logistic regression with about 100 positives: about one over the root of the information at this price.
     assert ((error.sizes > 0.02) & (error.sizes < 0.4)).all()
-    assert "model error" in fit.details()
+    assert "model uncertainty" in fit.details()
     # An evaluation by the file and the report's check have the test of key_equation with this error.
     numbers, q = np.searchsorted(again.classes_, new["bad"]), again.weighted_proba(new)
     rows = (numbers == 1, q[:, 1]) if k == 2 else (numbers, q)

@@ -44,7 +44,7 @@ def test_it_says_what_a_person_asks(fitted):
         assert part in text
     assert len(text.splitlines()) <= 6
     names = ("recall", "precision", "F1", "G-mean", "average precision", "log loss", "key equation")
-    for part in ("id", "numbers the rows", "nothing", "every value is missing", *names):
+    for part in ("id", "row number", "nothing", "every value is missing", *names):
         assert part in fitted.details()
     price = plain["price"]
     expected = {"lam": 5 / 6, "alpha": 5 / price["negatives_per_positive"], "cost_ratio": 5, "budget": 5}
@@ -183,8 +183,8 @@ class TestAlarmsOfTheSavedModel:
         assert (shares["folds"], shares["differ"], notes) == (pytest.approx(1000 / 3000), False, [])
         assert shares["saved_model"] == pytest.approx(alarms[scored][scored >= 1000].mean())
         notes = alarm_shares(by_folds, np.zeros(1000, dtype=bool), positive, seen, scored)[1]
-        assert "on its training rows the saved model raises 0 alarms per 1,000" in notes[0]
-        assert "to which these rows are new, 333.3" in notes[0]
+        assert "the saved model raises 0 alarms per 1,000 on its training rows" in notes[0]
+        assert "the models of the folds 333.3 on held-out rows" in notes[0]
         # Nor where the saved model has learnt the labels by heart: it then alarms on the positives.
         assert not alarm_shares(by_folds, positive[scored], positive, seen, scored)[1]
         for n, n_more in ((60, 9), (100_000, 300)):  # neither few rows nor a small share

@@ -81,7 +81,7 @@ def test_an_evaluation_meets_a_goal_where_labels_are(fitted, test_rows, mixed_ta
     plain = evaluate_table(fitted.model, test_rows, weighting=RecallAtLeast(0.8), n_resamples=0)
     assert found.metrics["recall"].value >= plain.metrics["recall"].value >= 0.8
     assert found.price.cost_ratio == pytest.approx(found.chosen.weighting.value)
-    assert "a refit voids it" in str(found)
+    assert "not valid after a refit" in str(found)
     with pytest.raises(crcen.InvalidInput, match="a guarantee needs rows that the model did not see"):
         evaluate_table(fitted.model, mixed_table(600, seed=0), weighting=RecallAtLeast(0.8, confidence=0.9))
     with pytest.raises(InvalidParameter, match="every price has precision"):

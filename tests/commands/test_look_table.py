@@ -70,6 +70,7 @@ def test_areas_are_those_of_scikit_learn_and_leaks_are_named(look):
         (0, "late: no (800)", "late has 1 value"),
         (1, "late: yes (1), no (799); 1 row in 800 is yes", "late has 1 row of yes, and a fit needs 2 of each class"),
         (4, "late: yes (4), no (796); 1 row in 200 is yes", "rows of yes (4): the interval of a recall is up to ±49 "),
+        (400, "late: yes (400), no (400); 1 row in 2 is yes", "yes (50 % of rows) is the positive class"),
     ],
 )
 def test_a_table_with_hardly_an_event_is_described(n_late, head, note):
@@ -128,7 +129,7 @@ def test_a_large_table_is_described_by_a_sample_with_missing_cells_of_all_rows(m
         columns = {one["name"]: one for one in found["columns"]}
         assert (found["rows"], columns["x"]["n_missing"]) == (n, 7)
         assert columns["x"]["n_values"] <= 500
-        assert "numbers the rows" in columns["id"]["plan"]
+        assert "row number" in columns["id"]["plan"]
         assert any("a random sample of 500 rows" in note for note in found["notes"])
 
 

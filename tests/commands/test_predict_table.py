@@ -221,7 +221,7 @@ def test_a_guarantee_is_refused_on_rows_of_training(fitted, new, mixed_table):
     sure = predict_table(fitted.model, new, weighting=goal, held_out=mixed_table(800, seed=8))
     plain = predict_table(fitted.model, new, weighting=RecallAtLeast(0.8), held_out=mixed_table(800, seed=8))
     assert sure.n_alarms >= plain.n_alarms
-    assert "a refit voids it" in str(sure)
+    assert "not valid after a refit" in str(sure)
     with pytest.raises(InvalidInput, match="rows compared are training rows"):
         predict_table(fitted.model, new, weighting=goal, held_out=mixed_table(600, seed=0))
     seen = predict_table(fitted.model, new, weighting=RecallAtLeast(0.8), held_out=mixed_table(600, seed=0))
@@ -259,7 +259,7 @@ def test_another_base_rate_multiplies_the_odds(fitted, new):
     trained = fitted.model.weighting_
     ratio = (0.02 / 0.98) / (trained.n_pos / trained.n_neg)
     np.testing.assert_allclose(after / (1 - after), ratio * before / (1 - before))
-    assert "Probabilities at the prevalence as stated: 2 % of rows are yes, " in str(rare)
+    assert "Probabilities adjusted to the prevalence stated: 2 % of rows are yes, " in str(rare)
     same = predict_table(fitted.model, new, prevalence=trained.n_pos / (trained.n_pos + trained.n_neg))
     np.testing.assert_allclose(same.frame["probability"], before)
 

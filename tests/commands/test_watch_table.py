@@ -48,8 +48,10 @@ def test_rows_like_those_of_training_are_quiet(model, tmp_path):
     assert watch.reading.n_rows == 2000
     assert "Quiet" in str(watch)
     subjects = [line.split()[0] for line in str(watch).splitlines()[1:] if line[0] != " "]
-    assert subjects == ["Rows", "Decisions", "Columns", "Expected", "Labels", "Error", "State"]
+    assert subjects == ["Rows", "Decisions", "Columns", "Expected", "Labels", "Guarantee", "State"]
     assert "balance" not in state.read_text()  # nothing of the rows
+    assert not any("training rows" in note for note in watch.notes)
+    assert "rows compared are training rows" in monitor_table(model, rows(3000, 0)).notes[0]
 
 
 FAULTS = {

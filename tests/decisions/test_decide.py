@@ -12,6 +12,7 @@ from three_classes import P as CHANCES
 
 import crcen
 from crcen import Alpha, Budget, CostMatrix, CostRatio, InvalidInput, InvalidParameter, Lam, cost_scorer, decide
+from crcen._support.text import listed_counts
 from crcen.datasets.simulated import sim2_posterior
 from crcen.theory.price import Price
 
@@ -180,3 +181,10 @@ def test_a_scorer_takes_prices_of_more_than_two_classes():
     cost = np.where(decided == LABELS[TRUTH], 0.0, WEIGHTS[TRUTH]).mean()
     for price in (w, CostMatrix(WEIGHTS[:, None] * (1 - np.eye(3)), LABELS)):
         assert cost_scorer(price)(model, NEW, LABELS[TRUTH]) == pytest.approx(-cost)
+
+
+def test_large_counts_are_printed_in_full():
+    summary = crcen.decision_summary(np.full(1_200_000, 0.5), Budget(2), np.ones(1_200_000))
+    assert "1,200,000 alarms on 1,200,000 rows" in str(summary)
+    assert "realised   1,200,000 catches, 0 false alarms, 0 misses" in str(summary)
+    assert listed_counts([("no", 2_345_678.0)]) == "no (2,345,678)"

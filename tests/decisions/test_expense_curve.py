@@ -384,7 +384,7 @@ def test_goals_models_and_rows_that_cannot_be_used_are_refused(rare_rows, three)
         ((few, crcen.Capacity(8, per="day")), "needs the number of rows a day"),
         ((few, Budget(3)), "a goal must be Capacity"),
         ((few, RecallAtLeast(1.0)), "no finite price has recall of at least 1"),
-        ((retrained, goal), "not nested"),
+        ((retrained, goal), "do not follow from one threshold"),
         ((LogisticRegression(), goal, X, y), "got a LogisticRegression"),
         ((model, goal), "rows X and y that it did not see, got a LogisticRegression"),
         ((model, goal, X, y + 1), r"labels \[0, 1\]"),

@@ -131,7 +131,7 @@ def test_sparse_rows_with_holes_or_too_large_are_refused(monkeypatch):
     with pytest.raises(InvalidInput, match=r"300 rows × 12 columns: dense it takes .* GiB, more than"):
         quick().fit(coded, y)
     model = quick().fit(coded.toarray(), y)
-    with pytest.raises(InvalidInput, match="fewer rows at a time"):
+    with pytest.raises(InvalidInput, match="pass fewer rows"):
         model.predict(coded)
     assert len(model.predict(coded[:100])) == 100
 

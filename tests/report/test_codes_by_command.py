@@ -131,9 +131,9 @@ def selected(k):
 
 WORN = "rows of worn found over expected"
 PLANTED = {
-    "CRC001": ("honest", few, ("30 rows of yes here", "30 rows of broken here")),
+    "CRC001": ("honest", few, ("30 rows of class yes here", "30 rows of class broken here")),
     "CRC002": ("honest", lambda k: draw(k, 2500, 5, moved=1.5), ("a catch cost", "where the weight of worn rises")),
-    "CRC003": ("honest", lambda k: draw(k, 2500, 5, moved=1.5), ("rows of yes were found", "rows of worn were found")),
+    "CRC003": ("honest", lambda k: draw(k, 2500, 5, moved=1.5), ("rows of class yes were", "rows of class worn were")),
     "CRC004": ("honest", other_share, ("only the prevalence differs", "only the prevalence differs")),
     "CRC005": ("leaky", lambda k: leaky(k, 2500, 6), ("area under the ROC curve", "area under the ROC curve")),
     "CRC006": ("leaky", lambda k: leaky(k, 2500, 6), ("“closed”", "“closed” for")),
@@ -233,7 +233,7 @@ def test_swapped_labels_and_other_scores_are_drift(findings, crcen_command, home
     assert ["are the labels swapped?" in said for said in (found["measured"], out)] == [True, True]
     moved = draw(k, 2500, 7).pipe(lambda frame: frame.assign(x=frame["x"] + 2.0))  # labels as before, scores not
     found = findings(f"honest{k}", moved)["CRC004"]
-    assert (found["status"], "apart from those of training rows" in found["measured"]) == ("warning", True)
+    assert (found["status"], "from those of training rows" in found["measured"]) == ("warning", True)
     model = crcen.load(home / f"honest{k}.crcen")  # less sure out of fold than the whole model is on its training rows
     model.oof_proba_ = softmax(0.5 * np.log(model.estimator_.oof_proba_), axis=1)
     (whole, *_) = model.profile_.scores

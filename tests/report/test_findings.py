@@ -55,7 +55,7 @@ def test_too_few_positives_here_or_in_training_and_what_cannot_be_known():
     for n_pos, status in ((49, "warning"), (50, "passed")):
         few = np.concatenate([np.flatnonzero(y == 1)[:n_pos], np.flatnonzero(y == 0)])
         found = findings(model, X[few], y[few])["CRC001"]
-        assert (found.status, found.measured) == (status, f"{n_pos} rows of 1 here")
+        assert (found.status, found.measured) == (status, f"{n_pos} rows of class 1 here")
     assert "CRC001" in warned(PricedPosterior(n_train=300), X, y)
     X, y = draw(KnownPosterior(), 500)
     assert findings(KnownPosterior(a=-60.0, b=0.0), X, y)["CRC002"].status == "unknown"  # decisions never change
@@ -107,7 +107,7 @@ SCORES = np.random.default_rng(8).normal(size=3000)
         # Classes told apart without an error: by log-odds of ±9 or of ±14, no decision is another.
         (lambda x: 14.0 * np.sign(x), 9.0 * np.sign(SCORES), None, "passed"),
         (lambda x: 14.0 * np.sign(x), 9.0 * np.sign(SCORES + 0.5), None, "warning"),
-        # As boosted trees give them: every step of the distribution is moved by less than the model's own error.
+        # As boosted trees give them: every step of the distribution is moved by less than the model uncertainty.
         (np.round, np.round(SCORES) + 0.02, None, "passed"),
         (np.round, np.round(SCORES) + 0.02, 0.005, "warning"),
         (np.round, np.round(SCORES) + 0.02, 0.02, "passed"),

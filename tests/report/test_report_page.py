@@ -93,7 +93,7 @@ def test_the_histogram_and_the_path_are_shares_and_means(page, priced):
         found = [data["path"][name][i] for name in ("mean_pos", "mean_neg", "law_pos", "law_neg")]
         assert found == pytest.approx([*means, *law])
     equation = crcen.key_equation(y, model.weighted_proba(X)[:, 1], model.weighting_)
-    noise = 1 + 2 * len(y) / (model.weighting_.n_pos + model.weighting_.n_neg)  # the model's own error
+    noise = 1 + 2 * len(y) / (model.weighting_.n_pos + model.weighting_.n_neg)  # the model uncertainty
     found = [data["key_equations"]["these_rows"][name] for name in ("lhs", "z")]
     assert found == pytest.approx([equation.lhs, equation.z / noise**0.5])
 
@@ -152,7 +152,7 @@ def test_a_cross_validated_network_brings_all_its_evidence(tmp_path, rare_rows, 
     assert equations == pytest.approx([network.key_equation_.lhs, network.oof_key_equation_.lhs])
     found = ((model.predict(X[300:]) == "fraud") & (labels[300:] == "fraud")).sum()
     said = (f"It finds {found} of {(labels[300:] == 'fraud').sum()} ", "out of fold", "(4,)", type(model).__name__)
-    assert all(words in page.text for words in (*said, "apart from those of training rows"))
+    assert all(words in page.text for words in (*said, "from those of training rows"))
     (first, *_) = page.data["reliability"][0]["groups"]
     assert first["mean_q"] > first["mean_p"]
 

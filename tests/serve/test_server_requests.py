@@ -243,8 +243,9 @@ def test_rows_unlike_training_get_notes(client):
         "country: 'XX' was not seen in training, or was rare",
     ]
     del row["since"]
-    notes = post(client, {**row, "hue": 1}, "model=fraud")[1]["notes"]
-    assert {"column missing: since", "unknown column ignored: hue"} <= set(notes)
+    notes = set(post(client, {**row, "country": None, "hue": 1}, "model=fraud")[1]["notes"])
+    said = "country: null is missing, which did not occur in training"
+    assert {"column missing: since", "unknown column ignored: hue", said} <= notes
     _, many = post(client, [ROW] * 80 + [{**ROW, "country": "XX"}], "model=fraud")
     assert many["notes"] == ["country: 1 cell where the value was not seen in training, or was rare"]
 

@@ -5,6 +5,7 @@ import datetime
 import numpy as np
 import pandas as pd
 import pytest
+from lightgbm import LGBMClassifier
 from sklearn.base import clone
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LinearRegression, LogisticRegression
@@ -334,6 +335,7 @@ def test_any_classifier_goes_through_the_workflow(estimator, tmp_path):
         (LinearRegression(), {}, "LinearRegression has no predict_proba"),
         (LogisticRegression(class_weight="balanced"), {}, "wrap it in crcen.PosteriorCorrection"),
         (make_pipeline(LogisticRegression(class_weight={"no": 1, "yes": 9})), {}, "gives weighted probabilities"),
+        (LGBMClassifier(is_unbalance=True), {}, "gives weighted probabilities"),
         (LogisticRegression, {}, "must be a classifier"),
         ("forest", {}, "must be a classifier"),
         (KNeighborsClassifier(), {"sample_weight": np.ones(60)}, "KNeighborsClassifier takes no sample weights"),

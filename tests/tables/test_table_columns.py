@@ -68,7 +68,7 @@ def test_kinds_are_found_out(cells, kind):
         ("x", ["a"] * N, "constant: every value is a"),
         ("x", [3.0] * N, "constant: every value is 3"),
         ("x", [np.inf] * 30 + [-np.inf] * 30, "missing or infinite"),
-        ("row", np.arange(N) + 17, "numbers the rows"),
+        ("row", np.arange(N) + 17, "row number"),
         ("order_key", [f"{i % 40}x" for i in range(N)], "an identifier"),
         ("x", [[1, 2]] * N, "holds lists"),
         ("x", [datetime.date(2024, 1, 1)] * N, "constant"),
@@ -78,7 +78,7 @@ def test_kinds_are_found_out(cells, kind):
         ("x", RNG.permutation(GAPS), "with gaps"),  # rows of a shuffled file
         ("x", WIDE, "grow along the file"),
         ("caseid", [f"{i // 60}:{i % 60 // 3}:{i % 3}" for i in range(MANY)], "an identifier"),
-        ("x", [f"{i // 90}:{i % 45}:{i % 3}" for i in range(MANY)], "codes on"),
+        ("x", [f"{i // 90}:{i % 45}:{i % 3}" for i in range(MANY)], "codes in"),
         ("x", [f"AB{i - i % 20 // 19:05d}" for i in range(MANY)], "an identifier"),  # one of twenty is there twice
         ("caseid", RNG.integers(0, 10**5, MANY), "by its name"),
         ("Unnamed: 0", RNG.normal(size=MANY), "pandas wrote"),

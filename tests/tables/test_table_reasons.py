@@ -87,7 +87,7 @@ def test_predict_gives_reasons_to_alarms_alone(model, tmp_path):
     assert scored.frame.loc[alarms, ["reason_1", "reason_2"]].to_numpy().tolist() == expected
     error = model.reasons(FRAME[alarms]).standard_error
     assert scored.to_dict()["reasons"].items() >= {"rows": alarms.sum(), "standard_error": error}.items()
-    assert f"Reasons of {alarms.sum():,} alarms" in str(scored)
+    assert f"Reasons for {alarms.sum():,} alarms" in str(scored)
     assert "reason_1" not in predict_table(model, FRAME).frame
     with pytest.raises(InvalidParameter, match="from 0 to 100"):
         predict_table(model, FRAME, reasons=-1)

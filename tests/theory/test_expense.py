@@ -138,7 +138,7 @@ def test_a_step_counts_standard_deviations_outside_its_bracket(counts, share, wo
         ((201, 802), 1.0, 0.0, "below its bracket, within chance"),  # by less than half a catch
         ((3, 2), 1.0, math.nan, "too few decisions change between"),
         ((0, 57), 1.0, math.nan, "too few decisions change between"),  # no catch of 6 is not rare enough
-        ((0, 196), 40.0, math.nan, "with the model's own error even no catch would be chance"),
+        ((0, 196), 40.0, math.nan, "given the model uncertainty, even no catch is within chance"),
         ((0, 0), 1.0, math.nan, "no decision changes"),
     ],
 )

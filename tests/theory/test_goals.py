@@ -147,7 +147,7 @@ def test_a_guarantee_needs_enough_positives_of_one_model_without_weights(rare_ro
     assert guaranteed(np.arange(100) < 29, p, crcen.RecallAtLeast(0.9, confidence=0.95)).recall.value == 1.0
     X, y = rare_rows(300)
     search = crcen.CRCENClassifierCV(hidden=(), l2=1e-2, cv=3, random_state=0).fit(X, y)
-    with pytest.raises(crcen.InvalidParameter, match="out-of-fold rows were held out from others"):
+    with pytest.raises(crcen.InvalidParameter, match="out-of-fold rows were scored by other models"):
         crcen.choose_weighting(search, crcen.RecallAtLeast(0.5, confidence=0.9), y=y)
     with pytest.raises(crcen.InvalidParameter, match="is not available with row weights"):
         crcen.choose_weighting(search, crcen.RecallAtLeast(0.5, confidence=0.9), X, y, sample_weight=np.arange(300.0))

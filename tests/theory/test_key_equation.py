@@ -373,7 +373,7 @@ def test_judged_equations_have_the_statistics_of_the_key_equation_and_show_a_dri
 def test_a_p_value_that_is_not_that_of_the_statistic_names_its_method(is_stratified):
     test = judge_equations(*drawn(500, 0), THREE, LABELS, noise=1.0, is_stratified=is_stratified).equations
     assert (test.p_value == pytest.approx(chi2.sf(test.statistic, 2))) == (not is_stratified)
-    assert str(test).endswith("(the smallest of the classes, by Holm)") == is_stratified
+    assert str(test).endswith("(smallest of the classes, adjusted by Holm)") == is_stratified
 
 
 def test_judged_weights_are_copies_and_their_unit_does_not_matter():

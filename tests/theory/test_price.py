@@ -398,7 +398,7 @@ check_decisions = partial(check_binary_target, name="y_pred", ndims=(1, 2))
         (check_binary_target, [0.0, 0.5], "got the labels 0, 0.5"),
         (check_binary_target, [0.0, 1.0, float("nan")], "in every row, got 1 NaN"),
         (check_binary_target, [0.0, float("inf")], "labels 0, inf"),
-        (check_binary_target, ["fraud", "ok"], "must hold numbers, got values such as 'fraud'"),
+        (check_binary_target, ["fraud", "ok"], "must hold numbers, got values such as 'fraud'; pass y == the positive"),
         (check_binary_target, np.array(["1", 0], dtype=object), "must hold numbers, got values such as '1'"),
         (check_binary_target, [0, None], "must hold numbers, got values such as None"),
         (check_binary_target, [[0, 1]], r"must be 1-D with at least one row, got an array of shape \(1, 2\)"),

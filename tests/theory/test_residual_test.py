@@ -438,7 +438,7 @@ def test_drift_is_found_and_its_interval_covers(spread):
 def test_evidence_is_small_without_drift_and_knows_the_rows_before():
     rng = np.random.default_rng(3)
     process = DriftProcess(spread=0.15)
-    before = log_likelihoods(*labelled(rng, 20_000, 0.12))  # the model's own error
+    before = log_likelihoods(*labelled(rng, 20_000, 0.12))  # the model uncertainty
     since = log_likelihoods(*labelled(rng, 5000, 0.12))
     changed = log_likelihoods(*labelled(rng, 5000, -0.4))
     assert process.log_evidence(since, before) < 0.0

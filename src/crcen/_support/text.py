@@ -45,7 +45,16 @@ def listed(items: Iterable[object], most: int = 8, longest: int | None = None) -
 
 def listed_counts(counts: Iterable[tuple[object, float]], most: int = 8) -> str:
     """Labels, each with its number of rows in brackets."""
-    return listed((f"{label} ({number:,.6g})" for label, number in counts), most)
+    return listed((f"{label} ({count_text(number)})" for label, number in counts), most)
+
+
+def count_text(number: float) -> str:
+    """A count or a sum of weights: six digits, or all before the point.
+
+    >>> count_text(2.5), count_text(1_234_567.0)
+    ('2.5', '1,234,567')
+    """
+    return f"{number:,.6g}" if abs(number) < 999_999.5 else f"{number:,.0f}"
 
 
 def plural(number: float, noun: str) -> str:
@@ -54,7 +63,7 @@ def plural(number: float, noun: str) -> str:
     >>> plural(1, "row"), plural(2000, "row"), plural(0.5, "false alarm")
     ('1 row', '2,000 rows', '0.5 false alarms')
     """
-    shown = f"{number:,}" if isinstance(number, int) else f"{number:,.6g}"
+    shown = count_text(number)
     return f"{shown} {noun}" if shown == "1" else f"{shown} {noun}s"
 
 

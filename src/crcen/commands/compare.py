@@ -192,17 +192,15 @@ class ModelComparison(ShownInOneLine):
         lines = [
             f"{answer}: the new one {_saves(saving.value)} per 1,000 rows ({100 * one['confidence']:g} % confidence "
             f"sequence {least:.4g} to {most:.4g}), {one['rows']:,} rows{together}.",
-            f"  cost per 1,000 rows   old {_text(cost['old'])}, new {_text(cost['new'])}",
+            f"  cost per 1,000 rows      old {_text(cost['old'])}, new {_text(cost['new'])}",
         ]
         for row in one["classes"]:
-            for name, what in (("recall", "recall"), ("false_alarm_share", "false alarms")):
+            for name, what in (("recall", "recall"), ("false_alarm_share", "false positive rate")):
                 title = f"{what} of {row['label']}"
                 both, (value, low, high) = row[name], row[name]["difference"].values()
                 interval = "" if low is None else f" ({low:+.3f} to {high:+.3f})"
-                lines.append(
-                    f"  {title:<21} old {_text(both['old'])}, new {_text(both['new'])}, "
-                    f"difference {_text(value)}{interval}"
-                )
+                found = f"old {_text(both['old'])}, new {_text(both['new'])}, difference {_text(value)}{interval}"
+                lines.append(f"  {title:<24} {found}")
         lines.append(f"  rows that change decision: {one['changed']['rows']:,}")
         for change in one["changed"]["by_decision"]:
             saved = f"which {_saves(change['saving'])} in all"
@@ -210,10 +208,8 @@ class ModelComparison(ShownInOneLine):
         unit = "rows" if one["clusters"] is None else "clusters"
         for group in one["groups"]:
             value, low, high = map(_text, group["saving_per_1000"].values())
-            lines.append(
-                f"  {group['column']} = {group['group']}: {group['verdict']}, saving per 1,000 rows {value} "
-                f"({low} to {high}), {group[unit]:,} {unit}"
-            )
+            found = f"saving per 1,000 rows {value} ({low} to {high}), {group[unit]:,} {unit}"
+            lines.append(f"  {group['column']} = {group['group']}: {group['verdict']}, {found}")
         return "\n".join([*lines, *note_lines(one["notes"])])
 
 

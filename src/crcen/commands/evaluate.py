@@ -8,7 +8,7 @@ import numpy as np
 
 from crcen import ExpenseCurve, ReadOptions
 from crcen._support.progress import counted, logged
-from crcen._support.text import Values, attributes, json_value, plural
+from crcen._support.text import Values, attributes, count_text, json_value, plural
 from crcen.commands import inputs, rules
 from crcen.commands.inputs import GROUP_CHECK, Data, FittedModel, Label, require
 from crcen.commands.results import note_lines
@@ -110,7 +110,7 @@ class TableEvaluation(ShownInOneLine):
             positive, by_weight = self.labels[self.price.positive], ", by weight" if self.is_weighted else ""
             lines = [
                 f"{head}{self.n_pos:,} with {self.target} = {positive}",
-                f"Price {plural(self.price.cost_ratio, 'false alarm')} per catch: an alarm above probability "
+                f"Price: one miss = {plural(self.price.cost_ratio, 'false alarm')}; an alarm above probability "
                 f"{share_text(self.price.threshold)}",
                 f"At that price{by_weight}: {measures.count_sentence(self.counts)}",
                 *(str(one) for one in (self.chosen, self.review, self.row_costs) if one is not None),
@@ -265,8 +265,8 @@ def evaluate_table(
     if n_elsewhere and decided.any():
         names = ", ".join(map(str, quality.costs.names[n_classes:]))
         others = f"the accuracy of the other rows is {np.trace(decided) / decided.sum():.3g}"
-        not_found = f"which is no class: accuracy and recall count them as not found; {others}"
-        notes.append(f"{n_elsewhere:,.6g} rows were decided for {names}, {not_found}")
+        not_found = f"which is not a class: accuracy and recall count them as not found; {others}"
+        notes.append(f"{count_text(n_elsewhere)} rows were decided for {names}, {not_found}")
     compares_alarms = column is not None and chosen is None and rows.shares is None
     n_alarms = int(((every if audited else every[known]) == column).sum()) if compares_alarms else None
     return TableEvaluation(

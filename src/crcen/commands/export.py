@@ -47,10 +47,10 @@ class OnnxExport(Result):
     largest_difference: float  # between the graph's probabilities and `predict_proba`
 
     def __str__(self) -> str:
-        return (
-            f"{len(self.inputs)} inputs, outputs probabilities and decision; on {self.n_checked} rows no probability "
-            f"is more than {self.largest_difference:.1e} from predict_proba\nWritten to {self.path}"
+        found = (
+            f"on {self.n_checked} rows probabilities differ from predict_proba by at most {self.largest_difference:.1e}"
         )
+        return f"{len(self.inputs)} inputs, outputs probabilities and decision; {found}\nWritten to {self.path}"
 
 
 def export_onnx(model: Estimator, out: str | Path) -> OnnxExport:

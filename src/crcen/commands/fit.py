@@ -19,7 +19,7 @@ import crcen
 from crcen import CommitteeClassifier, CRCENClassifierCV, InvalidInput, ReadOptions, TableClassifier, TimeSplit
 from crcen._support.lazy import model_selection
 from crcen._support.progress import busy, logged
-from crcen._support.text import attributes, json_value, listed, listed_counts, plural
+from crcen._support.text import attributes, count_text, json_value, listed, listed_counts, plural
 from crcen.commands import inputs, rules
 from crcen.commands.export import check_exportable
 from crcen.commands.inputs import Data, FittedModel, Label, Rows, check, require, require_input
@@ -129,11 +129,9 @@ def alarm_shares(
     folds, rate, saved, training, learnt = (float(one.mean()) for one in shares)
     is_apart = abs(z) > _Z and max(rate, saved) > _FACTOR * min(rate, saved)
     differ = is_apart and not min(rate, learnt) <= saved <= max(rate, learnt)
-    note = (
-        f"on its training rows the saved model raises {1000.0 * saved:,.4g} alarms per 1,000, and the models of the "
-        f"folds, to which these rows are new, {1000.0 * folds:,.4g}: the metrics above are those of the folds; "
-        "evaluate the saved model on new labelled rows before relying on it"
-    )
+    own, others = f"{1000.0 * saved:,.4g} alarms per 1,000 on its training rows", f"{1000.0 * folds:,.4g}"
+    note = f"the saved model raises {own}, and the models of the folds {others} on held-out rows"
+    note += ", which the metrics above describe; evaluate the saved model on new labelled rows before relying on it"
     return {"folds": folds, "saved_model": saved, "training": training, "differ": differ}, [note] if differ else []
 
 
@@ -275,7 +273,7 @@ class TableFit(FittedTable):
             f"On {plural(self.n_validated, 'row')} held out of training",
         ]
         measured = self.quality.lines() if positive is None else self._positive_lines(positive)
-        measured += [] if error is None else [f"{'model error':<24} {error}"]
+        measured += [] if error is None else [f"{'model uncertainty':<24} {error}"]
         lines += [f"  {line}" if line else "" for line in measured]
         if positive is not None:
             lines += ["Cost per extra catch: observed and expected", *rules.step_lines(self.expense)]
@@ -312,7 +310,7 @@ class TableFit(FittedTable):
             line = plural(float(table[:, k].sum()), "row")
             if k < len(table):
                 false_alarms = plural(float(table[:, k].sum() - table[k, k]), "false alarm")
-                line = f"found {table[k, k]:,.6g} of {table[k].sum():,.6g}, {false_alarms}"
+                line = f"found {count_text(table[k, k])} of {count_text(table[k].sum())}, {false_alarms}"
             lines.append(f"  {label:<{width}}  {line}")
         return lines
 
@@ -559,9 +557,9 @@ def _learner_lines(fitted: Learner, validation: str) -> list[str]:
         ]
     lines: list[str] = []
     for chosen in fitted.best_settings_:
-        hidden = f"{fitted.n_members} × hidden units {'-'.join(map(str, chosen['hidden'])) or 'none'}"
+        hidden = f"{fitted.n_members} with hidden units {'-'.join(map(str, chosen['hidden'])) or 'none'}"
         epochs = plural(int(chosen["epochs"] or fitted.n_iter_), "epoch")
-        title = "" if lines else "Network"
+        title = "" if lines else "Networks"
         lines.append(f"{title:<9} {hidden}, {chosen['encoding']} inputs, l2 {chosen['l2']:g}, {epochs}")
     return [*lines[:-1], f"{lines[-1]}, chosen by {validation}"]
 

@@ -203,10 +203,8 @@ def class_labels(
     if positive is not None and len(classes) > 2:
         others, rest, positive = [one for one in classes if one != positive], rest_of(positive), str(positive)
         labels = {cell: positive if str(label) == positive else rest for cell, label in labels.items()}
-        notes.append(
-            f"{target} has {len(classes)} values: {positive} is the positive class, all others are the negative "
-            f"one ({_listed(others)})"
-        )
+        said = f"{positive} is the positive class, all others are the negative one ({_listed(others)})"
+        notes.append(f"{target} has {len(classes)} values: {said}")
     elif len(classes) > MOST_CLASSES:
         got = f"got {len(classes):,} ({_listed(classes)}); name the one to find with positive=, or put them into fewer"
         most = f"the target {target} must have at most {MOST_CLASSES} different values"
@@ -227,7 +225,7 @@ def duplicate_lines(found: Duplicates) -> list[str]:
 
 def why_positive(label: Label, share: float) -> list[str]:
     """Why a class of nearly balanced ones is the positive class, if that was not stated."""
-    reason = "both are equally common, and it is the last in order" if share == 0.5 else "it is the rarer one"
+    reason = "both are equally common and it is the last in order" if share == 0.5 else "it is the rarer one"
     chosen = f"{label} ({100.0 * share:.3g} % of rows) is the positive class because {reason}"
     said = f"the classes are nearly balanced: {chosen}; use --positive to choose the other one"
     return [] if share < _NEARLY_BALANCED else [said]

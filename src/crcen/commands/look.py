@@ -177,10 +177,8 @@ def inspect_table(
         if len(every) > _MOST_DESCRIBED:
             at = np.sort(np.random.default_rng(random_state).choice(len(every), _MOST_DESCRIBED, replace=False))
             table = TableCells(rows.frame.iloc[at])
-            rows.notes.append(
-                f"columns are described by a random sample of {_MOST_DESCRIBED:,} rows; missing cells and labels are "
-                "counted in all"
-            )
+            sampled = f"columns are described by a random sample of {_MOST_DESCRIBED:,} rows"
+            rows.notes.append(f"{sampled}; missing cells and labels are counted in all")
         try:
             reader.learn_columns(table)
         except InvalidInput:  # a table without any usable column is a result here
@@ -194,18 +192,14 @@ def inspect_table(
     notes, named = [*rows.notes, *signs.notes], {name for one in signs.leaks for name in one.columns}
     suspects = [one.name for one in columns if one.is_suspect and one.name not in named]
     if suspects:
-        notes.append(
-            f"{listed(suspects, 5)} nearly separate{'s' if len(suspects) == 1 else ''} the classes alone: ask when "
-            "that is recorded, and drop it if that is after the event"
-        )
+        said = f"{listed(suspects, 5)} nearly separate{'s' if len(suspects) == 1 else ''} the classes alone"
+        notes.append(f"{said}: check when that is recorded, and drop it if that is after the event")
     odd, words = _placeholders(reader, table, source.marks)
     if odd:
         cells = [(name, value, n) for name, found in odd.items() for value, n in found.items()]
         shown = listed(f"{name} {value:g} ({plural(n, 'cell')})" for name, value, n in cells)
-        notes.append(
-            f"numbers that may stand for a missing value: {shown}; treat them as missing with --missing "
-            f"{quote(cells[0][0])}={cells[0][1]:g}"
-        )
+        advice = f"treat them as missing with --missing {quote(cells[0][0])}={cells[0][1]:g}"
+        notes.append(f"numbers that may stand for a missing value: {shown}; {advice}")
     if words:
         shown = listed(f'{name} "{word}" ({n:,})' for name, found in words.items() for word, n in found.items())
         notes.append(f"words that may stand for a missing value: {shown}")
@@ -287,7 +281,7 @@ def _rows(
         frame[audited] = inputs.audit_probabilities(frame, audited, frame[target].notna().to_numpy())
     rows = inputs.rows_of(source, target, positive, frame=frame, is_audited=audited is not None)
     names, numbers, sizes = np.unique(rows.y.to_numpy(), return_inverse=True, return_counts=True)
-    order = np.argsort(sizes, kind="stable")  # the rarest first
+    order = np.lexsort((-np.arange(len(sizes)), sizes))  # the rarest first; on a tie the last, as in a fit
     counts = {names[i]: int(sizes[i]) for i in order}
     place, wanted = np.argsort(order), list(counts)
     if len(names) == 2:

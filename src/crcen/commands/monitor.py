@@ -78,7 +78,7 @@ class ExpectedMetric(NamedTuple):
 EXPECTED_METRICS: dict[str, ExpectedMetric] = {
     "precision": ExpectedMetric("precision", lambda rows: rows.share("precision")),
     "recall": ExpectedMetric("recall", lambda rows: rows.share("recall")),
-    "cost_per_1000": ExpectedMetric("cost of 1,000 rows", lambda rows: rows.cost(1000.0), is_share=False),
+    "cost_per_1000": ExpectedMetric("cost per 1,000 rows", lambda rows: rows.cost(1000.0), is_share=False),
 }
 
 
@@ -195,11 +195,11 @@ class TableWatch(ShownInOneLine):
             "Columns": columns,
             "Expected": [
                 *self.expected.lines(self.before, unit),
-                "if the probabilities are still right, which only labels can show",
+                "assuming that the probabilities are still right, which only labels can show",
             ],
             "Labels": [self.label_sentence, *held],
             **({"Declared": declared} if declared else {}),
-            "Error rate": [
+            "Guarantee": [
                 f"the probability of any false alarm over all calls is at most {self.false_alarm_rate:g}",
                 *(["declared criteria add at most one minus the declared confidence"] if declared else []),
             ],
@@ -281,8 +281,7 @@ def monitor_table(
     page : str or Path, optional
         HTML file to write, with the evidence so far.
     """
-    rate = false_alarm_rate
-    check("false_alarm_rate", rate, is_share(rate), "lie between 0 and 1")
+    check("false_alarm_rate", false_alarm_rate, is_share(false_alarm_rate), "lie between 0 and 1")
     inputs.check_outputs({"state": state, "page": page}, model, data, declaration, costs)
     check("when", when, when is None or cohort is None, "be left out with cohort=, which states the time", "cohort")
     stated = None if declaration is None else declaration_of_model(declaration, model, clusters)
@@ -299,19 +298,20 @@ def monitor_table(
     of_labels = [name for name in judging.roles if name != "clusters"]  # by which columns are compared too
     no_labels = f"{' and '.join(of_labels)} must go with labels: {source.name} has no target column."
     require(judging.target is not None or not of_labels, no_labels, *of_labels)
-    begin = partial(MonitorState.of, state, fitted, float(rate), delay, cohort, now)
+    begin = partial(MonitorState.of, state, fitted, float(false_alarm_rate), delay, cohort, now)
     begin()  # before the rows are scored, so that a wrong state is reported at once
-    scored = judging.score(verbose, keeps_hashes=True)
+    scored = judging.score(verbose, recognises=not are_new, keeps_hashes=True)
     actions, _ = rule.decide(scored.p)
     n_alarms, cohorts = int(rule.alarms(actions).sum()), _cohorts_of(scored)
     own = {"sample_weight": scored.amounts("weight"), "clusters": scored.clusters, "cohort": cohorts}
     with state_lock(state, _LOCK_SECONDS):
         kept = begin()
         hashes = scored.watch.hashes(scored.y, scored.p)
-        known, notes = scored.is_labelled, list[str]()
-        rows = np.flatnonzero(known)
+        known, recognition = scored.is_labelled, scored.watch.recognition()
+        rows, notes = np.flatnonzero(known), recognition.notes if recognition else []
         if len(rows) and not are_new:
-            rows, notes = _new_rows(kept, rows, hashes, source.name)
+            rows, counted = _new_rows(kept, rows, hashes, source.name)
+            notes += counted
         is_partly_labelled = audit_probability is None and known.any() and not known.all()
         if is_partly_labelled and selection_of(fitted, known, scored.p).is_alarms_only:
             notes.append("only alarms have labels: they say nothing about the other rows (CRC011)")

@@ -41,7 +41,7 @@ class TablePlan(Result):
     confidence: float  # of the bound on recall
     labels: dict[str, dict[Label | None, float]]  # rows drawn at random (in clusters, if named), by goal and class
     audits: dict[Label, float]  # of rows without an alarm for the bound on recall, by class
-    uncertainty: dict[Label, float]  # the model's own error in log-odds
+    uncertainty: dict[Label, float]  # the model uncertainty in log-odds
     clusters: Values | None = None  # column, number, rows of each on average, and whether effects are estimated
 
     @property
@@ -232,7 +232,7 @@ def _for_recall(p: Array, actions: Index, k: int, bound: float, **chances: float
 
 
 def _uncertainty(model: FittedModel, p: Array, k: int) -> float:
-    """The model's own error in log-odds of a class: measured by refits, or as models of its kind have it."""
+    """The model uncertainty in log-odds of a class: measured by refits, or as models of its kind have it."""
     error, price = getattr(model, "training_error_", None), model.weighting_
     if isinstance(error, TrainingError):
         return float(error.size if price.positive is not None else error.sizes[k])

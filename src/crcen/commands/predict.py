@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from crcen import CostRatio, InvalidParameter, ReadOptions
 from crcen._support.files import check_writable
 from crcen._support.progress import counted, logged
-from crcen._support.text import Values, attributes, plural
+from crcen._support.text import Values, attributes, count_text, plural
 from crcen.commands import inputs, rules
 from crcen.commands.inputs import Data, FittedModel, Label, Source, check, require, require_input
 from crcen.commands.results import Result, note_lines
@@ -82,8 +82,8 @@ class RowReasons(Result):
         exact = f"standard error at most {self.standard_error:.2g}" if self.standard_error else "exact"
         of, scale = "row", "log-odds of a class against the most probable other class"
         if self.positive is not None:
-            of, scale = "alarm", f"log-odds, against rows with {self.base:.2f} on average"
-        return f"Reasons of {plural(self.n_rows, of)}, in {scale}: {exact}"
+            of, scale = "alarm", f"log-odds against background rows (mean {self.base:.2f})"
+        return f"Reasons for {plural(self.n_rows, of)}, in {scale}: {exact}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -136,15 +136,14 @@ class TablePredictions(Result):
                 rows = f"{self.expected[label]:,.1f}" if label in self.expected else "–"
                 table.append((str(label), f"{count:,}", rows))
             lines = [f"  {label:24.24s} {count:>9}{share:>10}" for label, count, share in table]
-            expected = (
-                f"expected cost {self.expected_cost:,.6g}, {self.expected_cost / max(self.n_rows, 1):.4g} per row"
-            )
+            per_row = f"{self.expected_cost / max(self.n_rows, 1):.4g} per row"
+            expected = f"expected cost {count_text(self.expected_cost)}, {per_row}"
         elif self.goal is not None or self.review is not None:
             lines = [str(self.review if self.goal is None else self.goal)]
         elif self.price is None:
             decided += " by what each row costs"
         else:
-            decided += f" at a price of {plural(self.price.cost_ratio, 'false alarm')} per catch"
+            decided += f" if one miss = {plural(self.price.cost_ratio, 'false alarm')}"
             decided += f" (probability above {share_text(self.price.threshold)})"
         if self.chosen is not None:
             lines.append(f"Chosen on labelled rows: {self.chosen}")

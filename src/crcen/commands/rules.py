@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from crcen import CostMatrix, CostRatio, ExpenseCurve, InvalidInput, Lam, Review
-from crcen._support.text import Values, attributes, closest, json_value, label_key, listed, plural
+from crcen._support.text import Values, attributes, closest, count_text, json_value, label_key, listed, plural
 from crcen.commands import inputs
 from crcen.commands.inputs import FittedModel, Label, Source, check, is_share, require, require_input
 from crcen.commands.results import Result
@@ -79,9 +79,9 @@ def step_lines(curve: ExpenseCurve, noise: float = 1.0, effect: float = 1.0) -> 
     lines = []
     for one in curve:
         bracket = f"  price {one.bracket_low:.4g} to {one.bracket_high:.4g}"
-        paid = f"{one.catches:,.6g} more found for {one.delta_fp:,.6g} more false alarms"
+        paid = f"{count_text(one.catches)} more found for {count_text(one.delta_fp)} more false alarms"
         if one.catches > 0.0:
-            paid += f", {one.expense:.4g} a catch"
+            paid += f", {one.expense:.4g} per catch"
         if math.isfinite(one.low) and math.isfinite(one.high):
             paid += f" ({one.low:.4g} to {one.high:.4g})"
         lines.append(f"{bracket:<26} {paid}: {one.sentence(one.deviation(noise, effect))}")
@@ -468,8 +468,8 @@ class ClassShares:
             share = 100 * one.value if one.value > 1e-6 else 0.0
             here = f"{share:.3g} % of rows are {self.labels[k]}{limits}"
             parts.append(f"{here}, {100 * self.trained[k]:.3g} % in training")
-        how = "estimated from the rows without labels" if self.is_estimated else "as stated"
-        return f"Probabilities at the prevalence {how}: {'; '.join(parts)}"
+        how = "estimated from the rows, without labels" if self.is_estimated else "stated"
+        return f"Probabilities adjusted to the prevalence {how}: {'; '.join(parts)}"
 
 
 class ShiftedModel:
@@ -515,11 +515,10 @@ class RowCosts(Result):
         return cls(int(by_row.sum()), *(float(costs.realised(positive, way) @ counted) for way in ways))
 
     def __str__(self) -> str:
-        return (
-            f"With the cost of each row: {plural(self.n_alarms, 'alarm')}, errors cost {four_digits(self.by_row)}; "
-            f"{four_digits(self.by_price)} at the one price, {four_digits(self.silence)} without an alarm, "
-            f"{four_digits(self.alarms)} with an alarm on every row"
-        )
+        silence, every = four_digits(self.silence), four_digits(self.alarms)
+        constant = f"{silence} without an alarm, {every} with an alarm on every row"
+        found = f"{plural(self.n_alarms, 'alarm')}, errors cost {four_digits(self.by_row)}"
+        return f"With the cost of each row: {found}; {four_digits(self.by_price)} at the one price, {constant}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -537,10 +536,8 @@ class Audits(Result):
     drawn: Bools  # rows to check
 
     def __str__(self) -> str:
-        return (
-            f"Audits: {self.n_drawn:,} of {self.n_quiet:,} rows without an alarm were drawn (expected "
-            f"{self.expected:,.4g}), {self.n_checked:,} rows to check with the alarms"
-        )
+        drawn = f"{self.n_drawn:,} of {self.n_quiet:,} rows without an alarm were drawn (expected {self.expected:,.4g})"
+        return f"Audits: {drawn}, {self.n_checked:,} rows to check with the alarms"
 
 
 def with_default(rule: RowRule, default_action: Label | None) -> RowRule:

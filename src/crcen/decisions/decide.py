@@ -9,13 +9,14 @@ from typing import cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crcen._support.text import count_text
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.checks import check_probabilities, check_row_weights
 from crcen.theory.cost_matrix import CostMatrix, decision_table
 from crcen.theory.goals import Goal, goal_of
 from crcen.theory.metrics import ConfusionCounts, confusion_counts, count_decisions
 from crcen.theory.price import Alpha, CostRatio, Labels, Price, WeightingLike, as_spec, by_class, cost_ratio_of, resolve
-from crcen.theory.rows import Array, Estimator, Index, Rows, ShownInOneLine
+from crcen.theory.rows import Array, Estimator, Index, Rows, ShownInOneLine, four_digits
 
 
 def _positive_column(p: ArrayLike, price: object) -> Array:
@@ -149,30 +150,28 @@ class DecisionSummary(ShownInOneLine):
         if self.counts is not None:
             lines += ["realised", decision_table(self.names, self.counts.table, has_recall=True)]
             paid = f", realised {self.realised_cost:.6g}"
-        lines.append(
-            f"expected cost {self.expected_cost:.6g}{paid}; {self.constant_costs.min():.6g} with "
-            f"{self.names[int(np.argmin(self.constant_costs))]} for every row"
+        constant = (
+            f"{self.constant_costs.min():.6g} with {self.names[int(np.argmin(self.constant_costs))]} for every row"
         )
+        lines.append(f"expected cost {self.expected_cost:.6g}{paid}; {constant}")
         return "\n".join(lines)
 
     def _alarms_as_text(self, low: float, high: float) -> str:
         marginal = f"{low:.4g}" if math.isclose(low, high) else f"{low:.4g} to {high:.4g}, by row"
+        catches, *errors = map(four_digits, (self.expected_catches, self.expected[0, 1], self.expected[1, 0]))
         lines = [
-            f"{self.n_alarms} alarms on {self.n_decided.sum()} rows",
-            f"  price of the last catch     {marginal:<12} false alarms (marginal, as stated)",
+            f"{self.n_alarms:,} alarms on {self.n_decided.sum():,} rows",
+            f"  price of the last catch     {marginal:<12} false alarms (marginal)",
             f"  price of the average catch  {self.average_price:<12.4g} false alarms (expected)",
-            f"  expected   {self.expected_catches:.4g} catches, {self.expected[0, 1]:.4g} false alarms, "
-            f"{self.expected[1, 0]:.4g} misses",
+            f"  expected   {catches} catches, {errors[0]} false alarms, {errors[1]} misses",
         ]
         if self.counts is not None:
-            tp, fp, fn = self.counts.tp, self.counts.fp, self.counts.fn
+            tp, fp, fn = (count_text(float(one)) for one in (self.counts.tp, self.counts.fp, self.counts.fn))
             lines.insert(3, f"  price paid per catch        {self.realised_price:<12.4g} false alarms (realised)")
-            lines.append(f"  realised   {tp:.6g} catches, {fp:.6g} false alarms, {fn:.6g} misses")
+            lines.append(f"  realised   {tp} catches, {fp} false alarms, {fn} misses")
         never, always = self.constant_costs.tolist()
-        lines.append(
-            f"  expected cost {self.expected_cost:.4g}; {never:.4g} with no alarm, {always:.4g} with an alarm on every "
-            f"row"
-        )
+        constant = f"{four_digits(never)} with no alarm, {four_digits(always)} with an alarm on every row"
+        lines.append(f"  expected cost {four_digits(self.expected_cost)}; {constant}")
         return "\n".join(lines)
 
 

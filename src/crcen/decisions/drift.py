@@ -74,10 +74,9 @@ class DriftAlarm(Shown):
         if math.isinf(low) != math.isinf(high):  # estimates stop at ±3
             limit = f"{low:+.2f} or more" if math.isinf(high) else f"{high:+.2f} or less"
             size = f"{self.drift:+.2f} ({limit})"
-        return (
-            f"drift of class {self.label!r} in {where} at batch {self.batch}{when}, row {self.n_rows:,}: log-odds "
-            f"{size} since batch {self.since_batch}, evidence {math.exp(min(self.log_evidence, 700.0)):.3g} : 1"
-        )
+        evidence = f"evidence {math.exp(min(self.log_evidence, 700.0)):.3g} : 1"
+        found = f"log-odds {size} since batch {self.since_batch}, {evidence}"
+        return f"drift of class {self.label!r} in {where} at batch {self.batch}{when}, row {self.n_rows:,}: {found}"
 
     @classmethod
     def from_plain(cls, stored: Values) -> "DriftAlarm":

@@ -360,11 +360,11 @@ class ChosenWeighting(ShownInOneLine):
             return f"  {name:<22}{found.value:>9.4g}{between}"
 
         brackets = f"  in brackets: {100 * self.level:g} % intervals"
-        notes = [f"{brackets}; those of the last catch are of the choice itself", f"  {self.misses}".rstrip()]
+        notes = [f"{brackets}; that of the last catch is for the selected price", f"  {self.misses}".rstrip()]
         if self.confidence is not None:
-            notes = [brackets, "  guaranteed for this very model on new rows like these; a refit voids it"]
+            notes = [brackets, "  guaranteed for this fitted model and new rows like these; not valid after a refit"]
         lines = [
-            f"{self.target}: a price of {self.weighting.value:.4g}, an alarm where p > {self.threshold:.4g}",
+            f"{self.target}: a price of {self.weighting.value:.4g}, an alarm if p > {self.threshold:.4g}",
             line("recall", self.recall),
             line("precision", self.precision),
             line("share of rows alarmed", self.alarm_rate),
@@ -409,8 +409,8 @@ def choose_weighting(
 
     Notes
     -----
-    The threshold is chosen and judged on the same rows: on new rows the goal is missed about as often as met. With a
-    confidence, new rows meet a recall or precision with that probability, by the very model that was judged.
+    The threshold is chosen and judged on the same rows: new rows miss a recall in about half of cases and a precision
+    more often. With a confidence, new rows meet either with that probability, by the fitted model that was judged.
     """
     if not isinstance(goal, Mapping) and goal_of(goal) is None:
         raise InvalidParameter(
@@ -433,10 +433,8 @@ def choose_weighting(
             instead = "give recalls by class, such as {label: 0.9}"
             raise InvalidParameter(f"{goal} is for two classes, and these rows have {p.shape[1]}: {instead}.")
         if goal.confidence is not None and hasattr(source, _OUT_OF_FOLD) and X is None:
-            raise InvalidParameter(
-                "a guarantee is for one fitted model, and out-of-fold rows were held out from others: give X and y, "
-                "rows that this model did not see"
-            )
+            message = "a guarantee is for one fitted model, and out-of-fold rows were scored by other models"
+            raise InvalidParameter(f"{message}: give X and y, rows that this model did not see")
         ordered = RowsByProbability(numbers == positive, p[:, positive], weights, groups)
         goal = goal.for_rows(float(weights.sum()), rate)
         threshold, prices = goal.threshold(ordered), (math.nan, math.nan)
@@ -466,20 +464,17 @@ def _rows(source: Estimator, X: Rows, y: ArrayLike | None, sample_weight: ArrayL
         return source
     if isinstance(source, ExpenseCurve):
         if source.kind == "retrained":
-            raise InvalidParameter(
-                "this curve is of networks trained separately, whose decisions are not nested, so no threshold can be "
-                "read off it: make one with ExpenseCurve.from_predictions"
-            )
+            message = "this curve is of networks trained separately, whose decisions do not follow from one threshold"
+            raise InvalidParameter(f"{message}: make one with ExpenseCurve.from_predictions")
         return source.rows
     if hasattr(source, _OUT_OF_FOLD) and X is None:
         rows = out_of_fold_rows(source, y, sample_weight)
     else:
         if not hasattr(source, "predict_proba") or not hasattr(source, "classes_") or X is None or y is None:
             _check_fitted(source)
-            raise InvalidParameter(
-                f"choose_weighting takes an ExpenseCurve, a CRCENClassifierCV with its training labels y, or a fitted "
-                f"classifier with predict_proba and rows X and y that it did not see, got a {type(source).__name__}"
-            )
+            allowed = "an ExpenseCurve, a CRCENClassifierCV with its training labels y, or a fitted classifier with"
+            given = f"predict_proba and rows X and y that it did not see, got a {type(source).__name__}"
+            raise InvalidParameter(f"choose_weighting takes {allowed} {given}")
         labels, classes = np.asarray(as_numpy(y)), np.asarray(source.classes_)
         p, shape = check_probabilities(source.predict_proba(X), "predict_proba"), (len(labels), len(classes))
         if p.shape != shape:
@@ -546,10 +541,8 @@ def out_of_fold_rows(model: Estimator, y: ArrayLike | None, sample_weight: Array
     """The rows that a fitted search held out."""
     if not hasattr(model, _OUT_OF_FOLD):
         _check_fitted(model)
-        raise InvalidParameter(
-            f"from_cv needs a fitted CRCENClassifierCV or CommitteeClassifier, got a {type(model).__name__}: for "
-            "another model give its probabilities on rows it did not see to from_predictions"
-        )
+        message = f"from_cv needs a fitted CRCENClassifierCV or CommitteeClassifier, got a {type(model).__name__}"
+        raise InvalidParameter(f"{message}: give probabilities of rows that it did not see to from_predictions")
     logits, price, labels = model.oof_decision_function_, model.weighting_, np.asarray(as_numpy(y))
     if labels.shape != logits.shape[:1]:
         raise InvalidInput(f"y must be the {len(logits)} labels the model was fitted on, got shape {labels.shape}")

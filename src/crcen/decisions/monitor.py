@@ -128,10 +128,8 @@ class KeyEquationMonitor(ShownInOneLine):
         outputs = self._watched.out_of_fold(numbers, weights) if q is None else self._watched.columns(q, numbers.size)
         present = np.unique(numbers)
         if len(present) < 2:
-            raise InvalidInput(
-                f"y_reference must have both classes, or two of more, got {numbers.size} rows of "
-                f"{self._watched.classes[present[0]]!r}"
-            )
+            got = f"{numbers.size} rows of {self._watched.classes[present[0]]!r}"
+            raise InvalidInput(f"y_reference must have both classes, or two of more, got {got}")
         batch = Batch(numbers, outputs, weights, segment, clusters)
         if audits is not None:
             e, is_labelled = check_audits(y, audits)
@@ -219,10 +217,9 @@ class KeyEquationMonitor(ShownInOneLine):
         batch.weights = batch.weights / inclusion
         unknown = [] if batch.segments is None else sorted(set(batch.segments.tolist()) - set(self.segments))
         if unknown:
-            raise InvalidInput(
-                f"segment must be one of those the monitor was made with ({', '.join(self.segments) or 'none'}), got "
-                f"{unknown[0]!r}: their number shares out the false-alarm rate, so name them all in segments="
-            )
+            known = ", ".join(self.segments) or "none"
+            message = f"segment must be one of those the monitor was made with ({known}), got {unknown[0]!r}"
+            raise InvalidInput(f"{message}: the false-alarm rate is divided among them, so name all in segments=")
         unit = self._weight_unit or typical_weight(batch.weights)
         batch.weights = in_units(batch.weights, unit)
         if self._cohorts is None:
@@ -239,10 +236,8 @@ class KeyEquationMonitor(ShownInOneLine):
             self._cohorts.hold(one, sums)
         if late.any():
             self._cohorts.n_late += int(late.sum())
-            words.append(
-                f"{late.sum()} rows came after their cohort was complete and are left out: a delay of "
-                f"{self._cohorts.delay} is too short for them"
-            )
+            why = f"a delay of {self._cohorts.delay} is too short for them"
+            words.append(f"{late.sum()} rows came after their cohort was complete and are left out: {why}")
         return self._take(self._cohorts.release(present, are_dates), words)
 
     def release(self, now: object) -> list[DriftAlarm]:
@@ -371,11 +366,9 @@ class KeyEquationMonitor(ShownInOneLine):
         made = cls(model, weighting=weighting, **{name: stored[name] for name in _SETTINGS})
         own = made._watched
         if list(own.classes) != classes or not np.array_equal(own.price.weights, weights):
-            raise InvalidInput(
-                f"the state belongs to a model with the classes {short(classes, 60)} and the weights "
-                f"{short(weights, 60)}, got one with {short(list(own.classes), 60)} and "
-                f"{short(own.price.weights.tolist(), 60)}"
-            )
+            stated = f"the classes {short(classes, 60)} and the weights {short(weights, 60)}"
+            got = f"{short(list(own.classes), 60)} and {short(own.price.weights.tolist(), 60)}"
+            raise InvalidInput(f"the state belongs to a model with {stated}, got one with {got}")
         none, tracks = StreamSums.none(n_classes), {track["segment"]: track for track in stored["tracks"]}
         made._tracks = made._make_tracks({name: none.from_list(track["reference"]) for name, track in tracks.items()})
         for name, track in tracks.items():
@@ -455,10 +448,9 @@ class WatchedModel:
             return np.column_stack([1.0 - chance, chance])
         if values.shape == (n_rows, n_classes):
             return self._in_order(check_probabilities(values))
-        raise InvalidInput(
-            f"q must have shape {(n_rows, n_classes)}{f' or {(n_rows,)}' if n_classes == 2 else ''}, got "
-            f"{values.shape}: for other classes give the monitor a model of them, or their weights as weighting="
-        )
+        shapes = f"{(n_rows, n_classes)}{f' or {(n_rows,)}' if n_classes == 2 else ''}, got {values.shape}"
+        advice = "for other classes give the monitor a model of them, or their weights as weighting="
+        raise InvalidInput(f"q must have shape {shapes}: {advice}")
 
     def _in_order(self, columns: ArrayLike) -> Array:
         return self.labels.in_order(np.asarray(columns, dtype=np.float64))
@@ -468,17 +460,14 @@ class WatchedModel:
         is_binary = self.has_price and self.model.weighting_.positive is not None
         found = getattr(self.model, "oof_decision_function_" if is_binary else "oof_proba_", None)
         if found is None or not self.has_price:
-            raise InvalidInput(
-                "y_reference needs q_reference, the model's weighted probabilities of rows that it was not fitted on; "
-                "only a CRCENClassifierCV has out-of-fold probabilities of its own"
-            )
+            message = "y_reference needs q_reference, the weighted probabilities of rows that the model did not see"
+            raise InvalidInput(f"{message}; only a CRCENClassifierCV has out-of-fold probabilities of its own")
         counts = np.bincount(numbers, check_row_weights(sample_weight, numbers.size), self.labels.n_classes)
         fitted = self._in_order(self.model.weighting_.counts[None])[0]
         if len(found) != numbers.size or not np.allclose(counts, fitted, rtol=1e-6) or not np.isfinite(found).all():
-            raise InvalidInput(
-                f"y_reference must be the {len(found)} training labels in the order of fit, {fitted.tolist()} by class "
-                f"with sample_weight_reference, each in a test fold, got {counts.tolist()}: else pass q_reference too"
-            )
+            labels = f"the {len(found)} training labels in the order of fit, {fitted.tolist()} by class"
+            message = f"y_reference must be {labels} with sample_weight_reference, each in a test fold"
+            raise InvalidInput(f"{message}, got {counts.tolist()}: else pass q_reference too")
         if not is_binary:
             return self.price.weighted(self._in_order(found))
         signed = self.labels.signed(np.asarray(found))
@@ -652,12 +641,9 @@ class ArrivalOrder:
         self.pending, self.last_z, self.turns = [0.0] * 5, z, self.turns + turned
         if not turned or self.turns != ARRIVAL_TURNS:
             return ""
-        return (
-            f"rows of {self.label} and others seem to arrive at different times: {self.turns} times a piece of the "
-            f"stream with far more of them than the model expects came next to one with far fewer; evidence is only "
-            f"valid if a label's arrival does not depend on its class, so feed complete cohorts (delay= holds rows "
-            f"back until theirs is)"
-        )
+        found = f"{self.turns} times many more of them than the model expects came next to far fewer"
+        advice = "evidence is only valid if the arrival of a label does not depend on its class; use delay= for cohorts"
+        return f"rows of {self.label} and others seem to arrive at different times: {found}; {advice}"
 
 
 @dataclass
@@ -681,10 +667,8 @@ class AuditArrival:
             if self.has_stopped:
                 return ""
             self.has_stopped = True
-            return (
-                f"audits seem to have stopped: {self.expected:.0f} labels of rows without an alarm were expected and "
-                f"{self.found} arrived; labels of alarms alone are no evidence about the other rows"
-            )
+            found = f"{self.expected:.0f} labels of rows without an alarm were expected and {self.found} arrived"
+            return f"audits seem to have stopped: {found}; labels of alarms say nothing about the other rows"
         if self.expected >= _ENOUGH:  # begin a new window: a later stop shows soon
             self.expected, self.found, self.has_stopped = 0.0, 0, False
         return ""

@@ -230,10 +230,8 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
             return self._stated_shares(self._labels()) * given.sum()
         inside = samplers_of(estimator)[len(recorded) :]
         if inside:
-            raise InvalidParameter(
-                f"what {type(inside[0]).__name__} did inside {type(estimator).__name__} cannot be determined; pass "
-                f"sampling= the share of positives, or the shares of the classes, among the rows trained on."
-            )
+            message = f"what {type(inside[0]).__name__} did inside {type(estimator).__name__} cannot be determined"
+            raise InvalidParameter(f"{message}; pass sampling= {_SHARES} trained on.")
         return balancing_counts(estimator, self.classes_, recorded[-1] if recorded else given)
 
     def _stated_shares(self, labels: Labels) -> Array:
@@ -293,6 +291,7 @@ _BOOSTED_VOTES = {"AdaBoostClassifier", "EasyEnsembleClassifier", "RUSBoostClass
 _RANDOM_SAMPLERS = {"RandomUnderSampler", "RandomOverSampler"}
 _KNOWN_LIBRARIES = {"sklearn", "imblearn", "lightgbm", "xgboost", "catboost", "skorch", "crcen"}
 # Parameters that weigh classes.
+_SHARES = "the share of positives, or the shares of the classes, among the rows"
 _UNBALANCED = ("is_unbalance", "unbalance", "unbalanced_sets")
 _WEIGHING = ("class_weight", "class_weights", "auto_class_weights", "scale_pos_weight", "priors", *_UNBALANCED)
 # Losses of boosted trees under which class weights multiply the odds.
@@ -364,10 +363,8 @@ def balancing_counts(estimator: Estimator, classes: LabelArray, counts: Array) -
         return np.array([strategy.get(label, n) for label, n in zip(classes.tolist(), counts, strict=True)], float)
     if equal is not None and isinstance(strategy, float):  # minority over majority after sampling, of two classes
         return np.where(counts == counts.min(), counts, counts.min() / strategy)
-    raise InvalidParameter(
-        f"the sampling of {name} cannot be determined from sampling_strategy={strategy!r}; pass sampling= the share "
-        f"of positives, or the shares of the classes, among the rows its members see."
-    )
+    message = f"the sampling of {name} cannot be determined from sampling_strategy={strategy!r}"
+    raise InvalidParameter(f"{message}; pass sampling= {_SHARES} its members see.")
 
 
 def training_class_weights(estimator: Estimator, classes: LabelArray, rows: Array, totals: Array) -> Array:

@@ -595,10 +595,8 @@ class MemberScore(Shown):
 
     def __str__(self) -> str:
         weight = "" if np.isnan(self.weight) else f"{self.weight:.2f}"
-        return (
-            f"{self.name:<20} {weight:>6}  {self.log_loss:>9.4g}  {self.average_precision:>17.4g}  "
-            f"{self.roc_auc:>8.4g}  {self.seconds:>7.1f} s"
-        )
+        metrics = f"{self.log_loss:>9.4g}  {self.average_precision:>17.4g}  {self.roc_auc:>8.4g}"
+        return f"{self.name:<20} {weight:>6}  {metrics}  {self.seconds:>7.1f} s"
 
 
 def leaderboard(

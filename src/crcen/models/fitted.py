@@ -249,10 +249,9 @@ class Stationarity(Shown):
         return max(float(np.abs(weight).max()) for weight in self.weights)
 
     def __str__(self) -> str:
-        return (
-            f"stationarity: output bias {self.output_bias:.2e}, any bias {self.largest_bias:.2e}, "
-            f"any weight {self.largest_weight:.2e} (gradient of the mean weighted loss plus penalty)"
-        )
+        found = f"output bias {self.output_bias:.2e}, any bias {self.largest_bias:.2e}"
+        found += f", any weight {self.largest_weight:.2e}"
+        return f"stationarity: {found} (gradient of the mean weighted loss plus penalty)"
 
 
 def stationarity(model: FittedNetworks, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Stationarity:

@@ -283,10 +283,8 @@ def before_goal(weighting: WeightingLike | ThresholdGoal) -> WeightingLike:
     if goal is None:
         return weighting  # type: ignore[return-value]
     if goal.confidence is not None:
-        raise InvalidParameter(
-            f"{weighting!r} is a guarantee for a fitted model: fit without confidence, then "
-            f"choose_weighting(model, {weighting!r}, X, y) on held-out rows."
-        )
+        advice = f"fit without confidence, then choose_weighting(model, {weighting!r}, X, y) on held-out rows"
+        raise InvalidParameter(f"{weighting!r} is a guarantee for a fitted model: {advice}.")
     return None
 
 

@@ -125,7 +125,7 @@ HINTS = {
     "learning_rate_init": "schedule=Schedule(learning_rate=…)",
     "max_iter": "max_epochs",
     "n_iter_no_change": "schedule=Schedule(early_stopping=True), which keeps the best epoch",
-    "n_jobs": "nothing: one fit trains its networks together; see Notes",
+    "n_jobs": "the defaults: one fit trains its networks together; see Notes",
     "warm_start": "partial_fit",
 }
 

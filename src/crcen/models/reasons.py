@@ -112,10 +112,10 @@ class Reasons(Shown):
         return f"against background rows with log-odds {self.base:.2f} (probability {p:.3g}), {exact}"
 
     def __repr__(self) -> str:
-        return f"<Reasons of {len(self):,} rows and {len(self.columns)} columns, {self.about}>"
+        return f"<Reasons for {len(self):,} rows and {len(self.columns)} columns, {self.about}>"
 
     def __str__(self) -> str:
-        lines, compared = [f"Reasons of {len(self):,} rows {self.about}"], self.comparisons
+        lines, compared = [f"Reasons for {len(self):,} rows {self.about}"], self.comparisons
         for i, reasons in enumerate(self.sentences(n_rows=_SHOWN_ROWS)):
             lines.append(": ".join([f"  {i + 1}", *compared[i : i + 1], "; ".join(reasons)]))
         return "\n".join([*lines, *(["  …"] if len(self) > _SHOWN_ROWS else [])])

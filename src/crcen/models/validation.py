@@ -115,10 +115,8 @@ def check_rows(estimator: Estimator, X: Rows, y: ArrayLike = "no_validation", *,
             has_encoding = "encoding" in estimator.get_params(deep=False)
             told = "fit with encoding=Inputs(missing='indicator'), or " if has_encoding else ""
             cure = f"{told}impute or drop them first, for example with sklearn.impute.SimpleImputer"
-        raise InvalidInput(
-            f"Input X contains {' and '.join(kinds)} in column {listed(bad, 5)}; {type(estimator).__name__} needs "
-            f"finite numbers, so {cure}."
-        )
+        found = f"Input X contains {' and '.join(kinds)} in column {listed(bad, 5)}"
+        raise InvalidInput(f"{found}; {type(estimator).__name__} needs finite numbers, so {cure}.")
     return checked
 
 
@@ -155,11 +153,9 @@ def _dense(X: Rows) -> NDArray[np.float64]:
     """A sparse matrix as an array, unless that is too large: networks read whole rows."""
     size = 8 * X.shape[0] * X.shape[1]
     if size > DENSE_BYTES:
-        raise InvalidInput(
-            f"X is sparse, {X.shape[0]:,} rows × {X.shape[1]:,} columns: dense it takes {size / 2**30:.1f} GiB, more "
-            f"than {DENSE_BYTES / 2**30:g} GiB; encode fewer columns (OneHotEncoder(max_categories=…), TruncatedSVD), "
-            f"pass fewer rows at a time, or X.toarray() if there is room."
-        )
+        takes = f"dense it takes {size / 2**30:.1f} GiB, more than {DENSE_BYTES / 2**30:g} GiB"
+        advice = "encode fewer columns (OneHotEncoder(max_categories=…), TruncatedSVD), pass fewer rows or X.toarray()"
+        raise InvalidInput(f"X is sparse, {X.shape[0]:,} rows × {X.shape[1]:,} columns: {takes}; {advice}.")
     return np.asarray(X.toarray(), dtype=np.float64)
 
 
@@ -179,10 +175,8 @@ def check_labels(y: NDArray[np.generic]) -> NDArray[np.generic]:
     """The two sorted classes of y."""
     classes = check_classes(y)
     if classes.size > 2:
-        raise InvalidInput(
-            f"Only binary classification is supported. The type of the target is {type_of_target(y)}: "
-            f"got {classes.size} classes; pass y == the label of the rare class for now."
-        )
+        got = f"{type_of_target(y)}: got {classes.size} classes; pass y == the label of the rare class for now."
+        raise InvalidInput(f"Only binary classification is supported. The type of the target is {got}")
     return classes
 
 

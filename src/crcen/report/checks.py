@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 from scipy.special import kolmogorov
 
-from crcen._support.text import listed, plural
+from crcen._support.text import count_text, listed, plural
 from crcen.report.evidence import Evidence, kept_by, log_odds, permutation_importance, pure_cells, single_columns
 from crcen.report.quality import ReliabilityGroup, reliability, reliability_groups, steps_of
 from crcen.tables.leaks import suspects
@@ -43,8 +43,8 @@ class Finding:
         """The outcome in words: what is wrong and what to try, what was tested and measured, or why it was not."""
         if self.status == "warning":
             return f"{self.title}: {self.measured}. {self.advice}"
-        outcome = "no warning" if self.status == "passed" else "not tested"
-        return f"{self.tested[0].upper()}{self.tested[1:]}: {outcome}; {self.measured}."
+        outcome = "" if self.status == "passed" else "not tested; "
+        return f"{self.tested[0].upper()}{self.tested[1:]}: {outcome}{self.measured}."
 
     def to_dict(self) -> dict[str, str]:
         """Plain values, ready for JSON."""
@@ -86,7 +86,7 @@ def examine(evidence: Evidence, codes: Collection[str] | None = None) -> tuple[F
 def _chance(p: float) -> str:
     """A probability under chance in words."""
     if p >= 0.1:
-        return "as chance explains"
+        return "consistent with chance"
     if p < 1e-9:
         return "by chance in fewer than 1 of 1,000,000,000 cases"
     return f"by chance in 1 of {float(f'{1.0 / p:.2g}'):,.0f} cases"
@@ -115,7 +115,7 @@ def too_few_rows(evidence: Evidence) -> Outcome:
     few = [k for k in evidence.watched if least[k] < limits.FEWEST_POSITIVES]
     shown = few or [min(evidence.watched, key=lambda k: least[k])]
     before = [f", {trained[k]:,.6g} in training" if evidence.has_price else "" for k in range(len(here))]
-    return bool(few), listed([f"{here[k]:,} rows of {evidence.names[k]} here{before[k]}" for k in shown], 4)
+    return bool(few), listed([f"{here[k]:,} rows of class {evidence.names[k]} here{before[k]}" for k in shown], 4)
 
 
 @check(
@@ -124,8 +124,8 @@ def too_few_rows(evidence: Evidence) -> Outcome:
     title="Expense outside its bracket",
     limit=f"a step between two round prices more than {limits.EXPENSE_Z:g} standard deviations outside; for several "
     f"classes, any step that doubles a class weight, in fewer than {limits.EXPENSE_P:g} of cases by chance",
-    advice="A catch did not cost what the probabilities say. Fit again with more rows or a stronger penalty, or "
-    "correct the probabilities on fresh labelled rows, before relying on a price.",
+    advice="The cost of a catch differs from what the probabilities imply. Fit again with more rows or a stronger "
+    "penalty, or correct the probabilities on new labelled rows, before relying on a price.",
 )
 def expense_outside(evidence: Evidence) -> Outcome:
     """Compare what one more catch costs with the bracket of its prices, or of the weights of each class."""
@@ -136,7 +136,7 @@ def expense_outside(evidence: Evidence) -> Outcome:
     z, step = max(judged, key=lambda one: abs(one[0]))
     if z == 0.0:
         of = "between round prices" if has_positive else "of class weights"
-        return False, f"{plural(len(judged), 'step')} {of} can be judged, and none lies outside of its bracket"
+        return False, f"{plural(len(judged), 'step')} {of} can be judged, and none lies outside its bracket"
     low, high, compared = step.bracket_low, step.bracket_high, f"{plural(len(judged), 'step')} compared"
     if has_positive:
         is_outside, where, unit = abs(z) > limits.EXPENSE_Z, f"between the prices {low:g} and {high:g}", "false alarms"
@@ -145,8 +145,8 @@ def expense_outside(evidence: Evidence) -> Outcome:
         is_outside, compared, unit = chance < limits.EXPENSE_P, f"{_chance(chance)}, {compared}", "in weight of others"
         where = f"where the weight of {evidence.names[step.number]} rises from {low:.3g} to {high:.3g},"
     found = f"a catch cost {step.expense:.3g} {unit}"
-    found = found if step.catches > 0.0 else f"{step.delta_fp:,.6g} {unit} were added and no catch"
-    return is_outside, f"{where} {found}; that is {abs(z):.1f} standard deviations outside of the bracket ({compared})"
+    found = found if step.catches > 0.0 else f"{count_text(step.delta_fp)} {unit} were added and no catch"
+    return is_outside, f"{where} {found}; that is {abs(z):.1f} standard deviations outside the bracket ({compared})"
 
 
 @check(
@@ -166,8 +166,8 @@ def not_calibrated(evidence: Evidence) -> Outcome:
     p_value, k, worst = min(judged, key=lambda one: one[0])
     said = _chance(p_value) if large else "the largest difference, and a small one"
     return bool(large) and p_value < limits.CALIBRATION_P, (
-        f"where the model states {worst.mean_p:.3g} on average, {worst.observed_positives:.4g} rows of "
-        f"{evidence.names[k]} were found and {worst.expected_positives:.4g} expected ({said}, {len(groups)} groups "
+        f"at a mean probability of {worst.mean_p:.3g}, {worst.observed_positives:.4g} rows of class "
+        f"{evidence.names[k]} were observed and {worst.expected_positives:.4g} expected ({said}, {len(groups)} groups "
         "compared)"
     )
 
@@ -197,9 +197,9 @@ _TINY = 1e-12
     tested="class shares and scores against training",
     title="These rows differ from the training rows",
     limit=f"a share of a class off by a factor of {limits.SHARE_RATIO:g} and {limits.SHARE_Z:g} standard deviations; "
-    f"scores whose distributions are {limits.SCORE_DISTANCE:g} apart (Kolmogorov–Smirnov), beyond the model's own "
-    f"error; or labels of two classes that fit as if {100 * limits.SWAPPED_SHARE:g} % or more (above one half for a "
-    f"model without out-of-fold rows) were swapped, by chance in fewer than {limits.SWAPPED_P:g} of cases of all pairs",
+    f"scores whose distributions are {limits.SCORE_DISTANCE:g} apart (Kolmogorov–Smirnov), beyond model uncertainty; "
+    f"or labels of two classes that fit as if {100 * limits.SWAPPED_SHARE:g} % or more (above one half for a model "
+    f"without out-of-fold rows) were swapped, by chance in fewer than {limits.SWAPPED_P:g} of cases of all pairs",
     advice="Find out what changed: another time, place, selection or measurement. If only the shares moved, state the "
     "share of daily use (crcen predict --prevalence); otherwise train again with recent rows. If labels fit as if "
     "swapped, check how they were joined to the rows.",
@@ -216,8 +216,8 @@ def unlike_training(evidence: Evidence) -> Outcome:
     shown = moved or [max(tests, key=lambda k: abs(tests[k].z))]
     where = getattr(evidence.model, "shares_are_", "in training")
     said = [
-        f"{100 * tests[k].share:.3g} % of rows are {evidence.names[k]} here and {100 * tests[k].before:.3g} % {where} "
-        f"({abs(tests[k].z):.1f} standard deviations)"
+        f"class {evidence.names[k]} has {100 * tests[k].share:.3g} % of rows here and {100 * tests[k].before:.3g} % "
+        f"{where} ({abs(tests[k].z):.1f} standard deviations)"
         for k in shown
     ]
     measured = listed(said, 4)
@@ -228,8 +228,8 @@ def unlike_training(evidence: Evidence) -> Outcome:
     if distances:
         k, distance, _ = max(distances, key=lambda one: one[1])
         of = "" if evidence.has_positive else f" of {evidence.names[k]}"
-        apart = "apart from those of training rows, allowing for the model's own error"
-        measured += f"; scores{of} are {distance:.3f} {apart}"
+        apart = "from those of training rows, after allowing for model uncertainty"
+        measured += f"; scores{of} differ by {distance:.3f} {apart}"
     return bool(moved) or is_off or bool(swapped), f"{swapped}; {measured}" if swapped else measured
 
 
@@ -378,17 +378,15 @@ def leaks(evidence: Evidence) -> Outcome | None:
     if said:
         return True, "; ".join(said)
     best = max(found, key=lambda one: one.area)
-    return False, (
-        f"of {len(found)} columns the strongest by area under the ROC curve is “{best.name}” ({best.area:.4f}); none "
-        "has cells of one class only"
-    )
+    largest = f"of {len(found)} columns “{best.name}” has the largest area under the ROC curve ({best.area:.4f})"
+    return False, f"{largest}; none has cells of one class only"
 
 
 @check(
     "CRC007",
     tested="key equation",
     title="The key equation fails on these rows",
-    limit=f"a p-value below {limits.EQUATION_P:g} (joint, for several classes)",
+    limit=f"a p-value below {limits.EQUATION_P:g} (joint test for several classes)",
     advice="The model did not keep its balance on new rows: it is overfitted, or the rows come from another "
     "distribution. Use a stronger penalty, solve the bias on held-out rows, or see CRC004.",
 )
@@ -453,10 +451,9 @@ def _without_copies(evidence: Evidence) -> str:
         alarms = evidence.price.decide(evidence.p)
         recalls = [float(alarms[evidence.target & rows].mean()) for rows in (np.ones_like(is_new), is_new)]
         found = f"recall {recalls[1]:.3g} (all rows {recalls[0]:.3g}), "
-    return (
-        f"; on the {int(is_new.sum()):,} rows that were certainly not in training: {found}area under the ROC curve "
-        f"{area[1]:.3g} (all rows {area[0]:.3g}), log loss {loss[1]:.3g} (all rows {loss[0]:.3g})"
-    )
+    found += f"area under the ROC curve {area[1]:.3g} (all rows {area[0]:.3g}), "
+    found += f"log loss {loss[1]:.3g} (all rows {loss[0]:.3g})"
+    return f"; on the {int(is_new.sum()):,} rows that were certainly not in training: {found}"
 
 
 # A few columns carry the model if they have this share of the importance and the log loss fell by this share.
@@ -499,8 +496,8 @@ def dominated(evidence: Evidence) -> Outcome | None:
     names = first[0] if n_few == 1 else f"{', '.join(first[:-1])} and {first[-1]}"
     verb, added = "has" if n_few == 1 else "have", sum(one.increase for one in found.columns[:n_few])
     return warns, (
-        f"{names} {verb} {100 * shares[:n_few].sum():.0f} % of what all {len(shares)} columns add when shuffled "
-        f"({added:.3g} of log loss), and the log loss is {where} that without columns"
+        f"{names} {verb} {100 * shares[:n_few].sum():.0f} % of the importance of all {len(shares)} columns (shuffling "
+        f"adds {added:.3g} to the log loss), and the log loss is {where} that without columns"
     )
 
 
@@ -549,10 +546,8 @@ def selected_labels(evidence: Evidence) -> Outcome | None:
         return False, f"{evidence.n_rows:,} of {n_rows:,} rows have a label, drawn with known probabilities"
     if not one.n_missing:
         return False, f"all {n_rows:,} rows have a label"
-    shares = (
-        f"{one.n_missing:,} of {n_rows:,} rows have no label: {_share(one.alarm_share)} of the alarms and "
-        f"{_share(one.quiet_share)} of the other rows have one"
-    )
+    shares = f"{_share(one.alarm_share)} of the alarms and {_share(one.quiet_share)} of the other rows have one"
+    shares = f"{one.n_missing:,} of {n_rows:,} rows have no label: {shares}"
     if one.is_alarms_only:
         return True, f"only alarms have labels: recall cannot be estimated from these rows; {shares}"
     if math.isnan(one.p_value) or math.isnan(one.alarm_share) or math.isnan(one.quiet_share):

@@ -146,13 +146,13 @@ class Evidence:
 
     @property
     def training_error(self) -> TrainingError | None:
-        """The model's own error, if it was measured."""
+        """The model uncertainty, if it was measured."""
         kept = kept_by(self.model, "training_error_")
         return kept if isinstance(kept, TrainingError) else None
 
     @cached_property
     def noise(self) -> float:
-        """How much more residuals vary on new rows than under the true posterior, by the model's own error."""
+        """How much more residuals vary on new rows than under the true posterior, by the model uncertainty."""
         return self.equations.noise
 
     @cached_property
@@ -162,7 +162,7 @@ class Evidence:
 
     @cached_property
     def equations(self) -> EquationTest:
-        """The key equations of the natural probabilities on these rows, tested with the model's own error."""
+        """The key equations of the natural probabilities on these rows, tested with the model uncertainty."""
         error = None if self.is_out_of_fold and not self.has_positive else self.training_error
         noise = fitted_model_noise(self.weights, self.price, kept_by(self.model, "profile_")) if self.has_price else 1.0
         how: dict[str, Any] = {"noise": noise, "error": error, "is_stratified": self.is_stratified}

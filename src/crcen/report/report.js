@@ -117,7 +117,7 @@ function pricePage() {
     return z > 0 || deviation(0, n, share) < -explorer.most_deviations ? z : NaN;
   }
 
-  /** As count_deviation of crcen.theory.limits: a binomial count whose log-odds have the model's own error. */
+  /** As count_deviation of crcen.theory.limits: a binomial count whose log-odds have the model uncertainty. */
   function deviation(count, n, share) {
     const sign = count < n * share ? -1 : 1;
     count -= sign * Math.min(0.5, Math.abs(count - n * share));

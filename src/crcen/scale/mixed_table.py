@@ -269,7 +269,7 @@ def learn_columns(
             cells = ColumnCells(cells.series.astype("category"))
         is_kept = name in keep or name in categorical
         how = {"is_kept": is_kept, "is_category": name in categorical, "seed": seed}
-        reason = f"numbers the rows: {facts.n_numbers} whole numbers, none twice in a sample"
+        reason = f"row number: {facts.n_numbers:,} whole numbers, none twice in a sample"
         is_number = not is_complete and not is_kept and _is_row_number(cells, facts)
         learnt = DroppedColumn(name, reason) if is_number else _learnt(cells, how)
         learnt = learnt if isinstance(learnt, DroppedColumn) else _set_right(learnt, facts, found.notes)
@@ -281,10 +281,9 @@ def learn_columns(
         reasons = "; ".join(f"{one.name}: {one.reason}" for one in found.dropped[:5])
         raise InvalidInput(f"no column is left to learn from ({reasons}).")
     if not is_complete:
-        found.notes.append(
-            f"kinds of columns, medians, date formats and words come from a random sample of {len(sample):,} of the "
-            f"{survey.n_rows:,} rows; categories, missing cells and ranges from all"
-        )
+        source = f"a random sample of {len(sample):,} of the {survey.n_rows:,} rows"
+        note = f"column types, medians, date formats and words come from {source}"
+        found.notes.append(f"{note}; categories, missing cells and ranges from all")
     return found
 
 

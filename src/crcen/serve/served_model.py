@@ -245,7 +245,7 @@ def number(value: object, name: str) -> float:
 
 def shown(value: object) -> str:
     """A value for an error message, shortened."""
-    text = repr(value)
+    text = "null" if value is None else repr(value)
     return text if len(text) <= 60 else f"{text[:60]}…"
 
 

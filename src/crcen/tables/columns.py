@@ -503,14 +503,14 @@ def why_numbering(name: str, values: Array) -> str:
     n_values, spread = len(np.unique(values)), float(values.max() - values.min())
     if n_values == n:
         if spread < 1.5 * n:
-            return f"numbers the rows: {n} different whole numbers in a narrow range"
+            return f"row number: {n:,} different whole numbers in a narrow range"
         if not _is_time(name, values):
             if n * n / (2.0 * spread) > _EXPECTED_TIES:
-                return f"numbers the rows, with gaps: {n} different whole numbers"
+                return f"row number with gaps: {n:,} different whole numbers"
             if _grows_evenly(values):
-                return f"numbers the rows, with gaps: {n} whole numbers that grow along the file"
+                return f"row number with gaps: {n:,} whole numbers that grow along the file"
     if _is_named_so(name, n_values, n):
-        return f"an identifier by its name: {n_values} different whole numbers on {n} rows"
+        return f"an identifier by its name: {n_values:,} different whole numbers in {n:,} rows"
     return ""
 
 
@@ -532,7 +532,7 @@ def _grows_evenly(values: Array) -> bool:
 def why_codes(name: str, present: Series, n_values: int, *, is_amount: bool) -> str:
     """Why strings, of ``n_values`` different ones, only name the rows; empty where they may be informative."""
     n = len(present)
-    reason = f"an identifier: {n_values} values on {n} rows, none with a meaning"
+    reason = f"an identifier: {n_values:,} different values in {n:,} rows"
     if _is_named_so(name, n_values, n):
         return reason
     if is_amount or n_values <= 0.2 * n or _share(present, _MEASURES) >= _NEARLY_ALL:
@@ -541,7 +541,7 @@ def why_codes(name: str, present: Series, n_values: int, *, is_amount: bool) -> 
     if is_code and _share(present, r"[^\s,;]*") >= _NEARLY_ALL:
         return reason
     if (n_values > 0.5 * n or n_values > _MANY_VALUES) and _share(present, _PARTS) >= _NEARLY_ALL:
-        return f"an identifier: {n_values} codes on {n} rows"
+        return f"an identifier: {n_values:,} codes in {n:,} rows"
     return ""
 
 

@@ -98,11 +98,9 @@ class SheetPart(FramePart):
         copied = found.n_repeated + sum(n * len(texts[at]) for at, n in found.shared.items() if at < len(texts))
         needed = found.n_rows * found.width * _AREA_BYTES + found.n_cells * _CELL_BYTES + 2 * copied
         if needed > limit:
-            raise InvalidInput(
-                f"{self.name} is not safe to read: {found.n_cells:,} cells over {found.n_rows:,} rows and "
-                f"{found.width:,} columns would take {needed / 2**30:,.1f} GiB; delete cells far from the table, or "
-                f"save it as CSV."
-            )
+            size = f"{found.n_cells:,} cells over {found.n_rows:,} rows and {found.width:,} columns"
+            message = f"{self.name} is not safe to read: {size} would take {needed / 2**30:,.1f} GiB"
+            raise InvalidInput(f"{message}; delete cells far from the table, or save it as CSV.")
         short, n = self.file.short, found.n_without_value
         if found.n_hidden:
             self.notes.append(f"hidden rows of {short} were read too ({found.n_hidden:,})")

@@ -59,12 +59,12 @@ class Recognition:
     @property
     def measured(self) -> str:
         """What was found, in words."""
-        repeats = f"; {self.n_expected:,.0f} by chance, since rows repeat" if self.n_expected >= 0.5 else ""
+        repeats = f"; {self.n_expected:,.0f} expected by chance, since rows repeat" if self.n_expected >= 0.5 else ""
         if self.status == "unknown":
-            why = "too few to tell" if self.n_rows < _FEWEST_ROWS else "but they repeat too often to tell"
+            why = "too few to decide" if self.n_rows < _FEWEST_ROWS else "but they repeat too often to decide"
             return f"{self.n_rows:,} rows can be compared with the training rows, {why}{repeats}"
         if self.status == "new":
-            return f"{self.n_rows:,} rows compared, no more training rows among them than chance explains{repeats}"
+            return f"{self.n_rows:,} rows compared, no more training rows among them than expected by chance{repeats}"
         if self.shares:
             shares = listed(f"{share:.0%} of {label}" for label, share in self.shares.items())
             repeats = f" ({shares}): rows were duplicated, depending on their label, before the split"

@@ -280,7 +280,7 @@ def _numbers(before: ColumnProfile, tally: _Tally, level: float) -> Difference |
     is_scaled = ratio >= UNLIKE_SCALE or 0.0 < ratio <= 1.0 / UNLIKE_SCALE
     if (is_outside or is_far) and before.kind == "number" and is_scaled:
         times = f"{ratio:,.0f}" if ratio >= 1000.0 else f"{ratio:.3g}"
-        means = f"mean {four_digits(mean)} here, {four_digits(before.mean)} there"
+        means = f"mean {four_digits(mean)} here, {four_digits(before.mean)} in training"
         message = f"{name} is {times} times as large as in training ({means})"
         return Difference(name, "scale", mean, before.mean, f"{message}: is it in the same unit?")
     share, share_before = float(tally.at_most[at] / n), float(before.below[at] / n_before)
@@ -288,7 +288,7 @@ def _numbers(before: ColumnProfile, tally: _Tally, level: float) -> Difference |
     at_most = f"at most {edge} in {_percent(share)} of rows here, {_percent(share_before)} in training"
     if is_outside:
         low, high = (_shown(edge, before.kind) for edge in (before.edges[0], before.edges[-1]))
-        message = f"{name} is outside of the training range {low} to {high} in {_percent(outside)} of rows"
+        message = f"{name} is outside the training range {low} to {high} in {_percent(outside)} of rows"
         moved = f"; it is {at_most}" if is_far and distances[at] > 2.0 * outside else ""
         return Difference(name, "range", outside, 0.0, message + moved)
     return Difference(name, "distribution", share, share_before, f"{name} is {at_most}") if is_far else None

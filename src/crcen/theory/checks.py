@@ -14,7 +14,7 @@ from crcen.theory.rows import Array, Clusters, as_numpy
 _ROUNDING = {"torch.bfloat16": 2.0**-8, "torch.float16": 2.0**-11}
 
 
-def _as_array(values: ArrayLike, name: str) -> NDArray[np.generic]:
+def _as_array(values: ArrayLike, name: str, hint: str = "") -> NDArray[np.generic]:
     try:
         array = np.asarray(as_numpy(values))
     except (TypeError, ValueError) as error:
@@ -23,24 +23,24 @@ def _as_array(values: ArrayLike, name: str) -> NDArray[np.generic]:
         return array
     odd = [value for value in array.ravel().tolist() if not isinstance(value, numbers.Real | np.bool_)]
     if odd or array.dtype.kind != "O":
-        raise InvalidInput(f"{name} must hold numbers, got {f'values such as {odd[0]!r}' if odd else array.dtype}")
+        found = f"values such as {odd[0]!r}" if odd else array.dtype
+        raise InvalidInput(f"{name} must hold numbers, got {found}{hint}")
     return array.astype(np.float64)
 
 
 def check_binary_target(y: ArrayLike, name: str = "y", ndims: Sequence[int] = (1,)) -> NDArray[np.bool_]:
     """Where 0/1 or bool labels are positive; other labels and other numbers of dimensions are refused."""
-    array = _as_array(y, name)
+    array = _as_array(y, name, hint := f"; pass {name} == the positive label")
     if array.ndim not in ndims or array.size == 0:
         shapes = " or ".join(f"{ndim}-D" for ndim in ndims)
         raise InvalidInput(f"{name} must be {shapes} with at least one row, got an array of shape {array.shape}")
-    n_unknown = int(np.isnan(array).sum()) if array.dtype.kind == "f" else 0
-    if n_unknown:
+    if array.dtype.kind == "f" and (n_unknown := int(np.isnan(array).sum())):
         raise InvalidInput(f"{name} must be 0/1 or bool in every row, got {n_unknown} NaN")
     positive: NDArray[np.bool_] = array == 1
     if not (positive | (array == 0)).all():
         labels = np.unique(array)
         listed = ", ".join(f"{label:g}" for label in labels[:5]) + (", ..." if labels.size > 5 else "")
-        raise InvalidInput(f"{name} must be 0/1 or bool, got the labels {listed}; pass {name} == the positive label")
+        raise InvalidInput(f"{name} must be 0/1 or bool, got the labels {listed}{hint}")
     return positive
 
 

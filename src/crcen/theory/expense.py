@@ -117,7 +117,7 @@ class ExpenseStep:
         if math.isnan(z) and math.isnan(self.deviation()):
             return "too few decisions change between these prices to tell"
         if math.isnan(z):
-            return "too few decisions change to tell: with the model's own error even no catch would be chance"
+            return "too few decisions change to tell: given the model uncertainty, even no catch is within chance"
         if self.verdict == "inside":
             return "inside its bracket"
         where, wrong = ("below its bracket", "low") if self.verdict == "below" else ("above its bracket", "high")

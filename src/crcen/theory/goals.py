@@ -298,7 +298,7 @@ class RecallAtLeast(_ShareGoal):
         unit=0.01,
         can_be_guaranteed=True,
     )
-    misses: ClassVar[str] = "new rows miss this recall in 50 to 55 % of cases (simulated); a confidence guarantees it"
+    misses: ClassVar[str] = "new rows miss this recall in about half of cases (simulated); a confidence guarantees it"
 
     def cuts(self, totals: Totals) -> Index:
         """The first cut with the recall."""
@@ -334,7 +334,7 @@ class PrecisionAtLeast(_ShareGoal):
         can_be_guaranteed=True,
     )
     misses: ClassVar[str] = (
-        "new rows miss this precision in 50 to 65 % of cases (simulated); a confidence guarantees it"
+        "new rows miss this precision in 50 to 99 % of cases (simulated); a confidence guarantees it"
     )
 
     def cuts(self, totals: Totals) -> Index:

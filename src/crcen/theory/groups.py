@@ -142,10 +142,8 @@ class GroupComparison:
         what = "positives" if positive is not None else f"rows of {self.groups[0].quality.labels[k]}"
         of = "" if positive is not None else f" of {self.groups[0].quality.labels[k]}"
         word = f"{what} found over expected" if figure == "calibration" else f"{figure}{of}"
-        return (
-            f"{word} from {share[low, k]:.2f} ({self.groups[low].name}) to {share[high, k]:.2f} "
-            f"({self.groups[high].name})"
-        )
+        ends = (f"{share[i, k]:.2f} ({self.groups[i].name})" for i in (low, high))
+        return f"{word} from {' to '.join(ends)}"
 
     def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""

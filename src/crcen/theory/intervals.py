@@ -323,7 +323,7 @@ def _profile(ratio: Array, best: Array, k: int, value: float) -> float:
 
 
 def _wider(value: float, end: float, uncertainty: float) -> float:
-    """A limit moved out by the model's own error: both distances in log-odds add in squares."""
+    """A limit moved out by the model uncertainty: both distances in log-odds add in squares."""
     if not (0.0 < value < 1.0 and 0.0 < end < 1.0):
         return end
     middle, distance = math.log(value / (1.0 - value)), math.log(end / (1.0 - end))

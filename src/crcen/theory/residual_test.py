@@ -20,7 +20,7 @@ _BALANCED = 1e-10  # of all flows: a residual below this share was solved for
 _DEPENDENT = 1e-10  # of the largest eigenvalue: dependent equations add no information
 _MANY_DEGREES = 1e6
 # Methods of p-values that are not those of a χ² statistic.
-BY_F, BY_CLASS = "of F, since the model's error is estimated", "the smallest of the classes, by Holm"
+BY_F, BY_CLASS = "F distribution, with the estimated model uncertainty", "smallest of the classes, adjusted by Holm"
 
 
 def two_sided(z: float) -> float:

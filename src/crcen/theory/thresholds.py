@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crcen._support.lazy import special
-from crcen._support.text import attributes, plural
+from crcen._support.text import attributes, count_text, plural
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.metrics import ThresholdCurve, row_draws
 from crcen.theory.rows import Array, Bools, Index, ShownInOneLine, alarms_above, divided, share_text
@@ -241,12 +241,13 @@ class ReviewedRows(ShownInOneLine):
     def __str__(self) -> str:
         counts, (missed, reviewed, right), known = self.counts, self.positives, not math.isnan(self.break_even)
         head, share = f"{str(self.review).capitalize()}:", f"to review ({100 * self.share:.3g} % of the rows,"
-        saved, pays = f"it saves the cost of {self.saved:,.4g} false alarms", "a review pays while it costs less than"
+        saved, pays = f"it saves the cost of {self.saved:,.4g} false alarms", "a review pays if it costs less than"
         against = f"compared with decisions without review at a price of {self.price:.4g}"
         if self.is_labelled:
             worth = f"; {saved} {against}" + (f"; {pays} {self.break_even:.3g}" if known else "")
-            found = f"{plural(counts['alarm'], 'alarm')} ({right:,.6g} right), {counts['review']:,.6g} {share} "
-            return f"{head} {found}{plural(float(reviewed), 'positive')}), {missed:,.6g} missed{worth}"
+            alarms = f"{plural(counts['alarm'], 'alarm')} ({count_text(right)} right)"
+            found = f"{alarms}, {count_text(counts['review'])} {share} {plural(float(reviewed), 'positive')})"
+            return f"{head} {found}, {count_text(missed)} missed{worth}"
         worth = f"; {against} {saved}, so {pays} {self.break_even:.3g} false alarms" if known else ""
         found = (
             f"{counts['alarm']:,} alarms, {counts['review']:,} {share} {reviewed:,.1f} positives expected among them)"

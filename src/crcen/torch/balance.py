@@ -38,20 +38,18 @@ def stated_weights(weighting: Weighting) -> WeightingLike:
     """Losses, tensors and cost matrices as an array of weights; anything else unchanged."""
     if isinstance(weighting, nn.Module):
         if not hasattr(weighting, "class_weights"):
-            raise InvalidParameter(
-                f"a weighting given as a module must be a ClassWeightedLoss or NaturalLogits: got "
-                f"{type(weighting).__name__}; use ClassWeightedLoss.from_torch for torch's losses."
+            message = (
+                f"a weighting as a module must be a ClassWeightedLoss or NaturalLogits: got {type(weighting).__name__}"
             )
+            raise InvalidParameter(f"{message}; use ClassWeightedLoss.from_torch for torch's losses.")
         weighting = cast(Tensor, weighting.class_weights)
     if isinstance(weighting, Tensor):
         return weighting.detach().double().cpu().numpy()
     if isinstance(weighting, CostMatrix):
         weights = weighting.class_weights()
         if weights is None:
-            raise InvalidParameter(
-                "these costs are not class weights: the cost of an error depends on the predicted class; train without "
-                "weights and decide with CostMatrix.choose."
-            )
+            message = "these costs are not class weights: the cost of an error depends on the predicted class"
+            raise InvalidParameter(f"{message}; train without weights and decide with CostMatrix.choose.")
         return weights
     return weighting
 
@@ -60,10 +58,8 @@ def weighting_of(holder: nn.Module) -> nn.Module:
     """The only loss with class weights that a module is or contains, for callbacks without a weighting."""
     kept = [part for part in holder.modules() if isinstance(getattr(part, "class_weights", None), Tensor)]
     if len(kept) != 1:
-        raise InvalidParameter(
-            f"{type(holder).__name__} must contain exactly one ClassWeightedLoss: got {len(kept)}; give "
-            f"BalanceCallback its weighting."
-        )
+        message = f"{type(holder).__name__} must contain exactly one ClassWeightedLoss: got {len(kept)}"
+        raise InvalidParameter(f"{message}; give BalanceCallback its weighting.")
     return kept[0]
 
 
@@ -76,10 +72,8 @@ def weights_of_classes(weighting: Weighting, counts: Counts = None) -> Array:
     positive = 1 if sizes.shape == (2,) and not _is_list(given) else None
     price = given if isinstance(given, Price) else resolved(given, sizes, positive)
     if counts is None and isinstance(given, str | Alpha):
-        raise InvalidParameter(
-            f"weighting={weighting!r} needs the rows of each class: give counts, such as counts=torch.bincount(y), or "
-            f"a cost ratio, λ, or a weight for each class."
-        )
+        advice = "give counts, such as counts=torch.bincount(y), or a cost ratio, λ, or a weight for each class"
+        raise InvalidParameter(f"weighting={weighting!r} needs the rows of each class: {advice}.")
     if price.positive is None:
         return price.weights
     return np.asarray(price.weights * (price.counts.sum() / (price.weights @ price.counts)))
@@ -146,10 +140,11 @@ class ClassWeightedLoss(nn.Module):
             pos_weight = torch.ones(1) if loss.pos_weight is None else loss.pos_weight
             if pos_weight.numel() == 1:
                 return cls([1.0, float(pos_weight)])
-        raise InvalidParameter(
-            f"from_torch takes nn.CrossEntropyLoss with a weight for each class and without label smoothing, or "
-            f'nn.BCEWithLogitsLoss with at most one pos_weight, both with reduction="mean": got {loss}.'
+        allowed = (
+            "nn.CrossEntropyLoss with a weight for each class and without label smoothing, or nn.BCEWithLogitsLoss"
         )
+        message = f'from_torch takes {allowed} with at most one pos_weight, both with reduction="mean"'
+        raise InvalidParameter(f"{message}: got {loss}.")
 
     def forward(self, logits: Outputs, target: Tensor, num_items_in_batch: Tensor | float | None = None) -> Tensor:
         """The loss of a batch.
@@ -187,10 +182,8 @@ def soft_labels(
         return target.to(dtype), torch.ones(n_rows, dtype=torch.bool, device=target.device)
     flat = target[:, 0] if target.ndim == 2 and target.shape[1] == 1 else target
     if flat.shape != (n_rows,):
-        raise InvalidInput(
-            f"target must hold a class number for each of {n_rows} rows, or soft labels of shape "
-            f"{(n_rows, n_classes)}: got shape {tuple(target.shape)}."
-        )
+        allowed = f"a class number for each of {n_rows} rows, or soft labels of shape {(n_rows, n_classes)}"
+        raise InvalidInput(f"target must hold {allowed}: got shape {tuple(target.shape)}.")
     used = flat != ignore_index
     if flat.is_floating_point():
         if n_classes != 2:
@@ -360,10 +353,8 @@ def balance_(
             own, weights = module.class_weights.detach().double().cpu().numpy(), price.weights
             if own.size != weights.size or not np.allclose(weights / weights[0], own / own[0], rtol=1e-5):
                 ratios = [" : ".join(f"{w:.6g}" for w in part / part[0]) for part in (own, weights)]
-                raise InvalidParameter(
-                    f"NaturalLogits removes weights in the ratio {ratios[0]}: got {ratios[1]} to balance at; give the "
-                    f"module itself as weighting."
-                )
+                message = f"NaturalLogits removes weights in the ratio {ratios[0]}: got {ratios[1]} to balance at"
+                raise InvalidParameter(f"{message}; give the module itself as weighting.")
         shifts = solved_shifts(rows, price, n_outputs=target.numel())
         moved = _add(target, shifts - shifts[0] if shifts.size == 2 else shifts)  # of two biases the second is moved
         if moved.size > rows.logits.shape[1]:  # the shift of NaturalLogits around one logit
@@ -445,10 +436,8 @@ def split_batch(batch: Batch) -> tuple[Inputs, Tensor]:
     if isinstance(batch, Mapping) and "labels" in batch:
         return {name: value for name, value in batch.items() if name != "labels"}, torch.as_tensor(batch["labels"])
     if not isinstance(batch, tuple | list) or len(batch) != 2:
-        raise InvalidInput(
-            f"a batch must be a pair of inputs and target, or a dict with labels: got {type(batch).__name__}"
-            f"{f' of {len(batch)}' if isinstance(batch, tuple | list) else ''}."
-        )
+        got = f"{type(batch).__name__}{f' of {len(batch)}' if isinstance(batch, tuple | list) else ''}"
+        raise InvalidInput(f"a batch must be a pair of inputs and target, or a dict with labels: got {got}.")
     return batch[0], torch.as_tensor(batch[1])
 
 
@@ -520,20 +509,18 @@ def output_bias(module: nn.Module, inputs: Inputs, name: str | None) -> tuple[Te
     possible = {key: value for key, value in module.named_parameters() if value.numel() == columns}
     if name is not None and name not in possible:
         sizes = {key: f"{value.numel()} numbers" for key, value in module.named_parameters()}
-        raise InvalidParameter(
-            f"bias={name!r} must name a parameter with {columns} number{'s' if columns > 1 else ''}, one per logit: "
-            f"got {sizes.get(name, 'no parameter of that name')}; possible are {', '.join(possible) or 'none'}."
-        )
+        allowed = f"a parameter with {columns} number{'s' if columns > 1 else ''}, one per logit"
+        got = f"{sizes.get(name, 'no parameter of that name')}; possible are {', '.join(possible) or 'none'}"
+        raise InvalidParameter(f"bias={name!r} must name {allowed}: got {got}.")
     tried = list(reversed(possible)) if name is None else [name]
     for key in tried:
         # `collect` raises an error if logits are not finite.
         if not bool(logits.isfinite().all()) or _moves_logits(possible[key], logits, lambda: logits_of(module, inputs)):
             return logits, possible[key]
     what = f"a value added to {' or '.join(tried)} is not added to the logits, so it is no output bias"
-    raise InvalidParameter(
-        f"{what if tried else 'no parameter has one number per logit, so there is no output bias'}: name another with "
-        f"bias=, or wrap the module in crcen.torch.NaturalLogits, which has a shift of its own."
-    )
+    what = what if tried else "no parameter has one number per logit, so there is no output bias"
+    advice = "name another with bias=, or wrap the module in crcen.torch.NaturalLogits, which has a shift of its own"
+    raise InvalidParameter(f"{what}: {advice}.")
 
 
 def _moves_logits(bias: Tensor, logits: Tensor, call: Callable[[], Tensor]) -> bool:

@@ -144,9 +144,9 @@ class Trainer:
                 break
         if self.is_bound_given and largest > limit:
             times = ceil(10 * (largest + shared) / max(self.bound, 1)) / 10
+            message = f"memory_bytes is too small: the largest network needs {times} times as much"
             raise InvalidParameter(
-                f"memory_bytes is too small: the largest network needs {times} times as much; give more, or use a "
-                f"smaller network, fewer bins or the standard encoding."
+                f"{message}; give more, or use a smaller network, fewer bins or encoding='standard'."
             )
         return stacks
 

@@ -222,7 +222,7 @@ def test_penalties_beyond_the_grid(best, penalties, tried):
     assert [one.setting.recipe.l2 for one in found] == [*penalties, *tried]
     if best == 1e-11:
         assert border_notes(found[-1], found) == [
-            "the best l2, 1e-07, is the smallest that was tried: a smaller one may be better"
+            "the best l2, 1e-07, is the smallest that was tried: a smaller value may be better"
         ]
 
 
@@ -230,7 +230,7 @@ def test_schedules_grow_while_their_end_is_best_and_no_further_than_those_of_few
     search = MadeUp(lambda l2, epochs: float(epochs))
     found = search.widened([1e-3], 5)
     assert search.calls == [[(1e-3, 10)], [(1e-3, 20)], [(1e-3, 30)]]
-    assert "the best number of epochs, 30, is the whole schedule" in border_notes(found[-1], found)[0]
+    assert "the best number of epochs, 30, is the maximum" in border_notes(found[-1], found)[0]
     search.calls.clear()
     search.widened([1e-3], 25)  # 30 would be hardly more
     assert search.calls == []
@@ -281,7 +281,7 @@ def test_the_schedule_of_many_rows_grows(rare_rows, monkeypatch):
     settings = QUICK | {"hidden": (4,), "l2": 1e-3, "max_epochs": None, "schedule": Schedule(batch_size=32)}
     kept, clf = (CRCENClassifierCV(search=s, **settings).fit(*rare_rows()) for s in (Search(widen=False), None))
     assert kept.recipe_.max_epochs == 5
-    assert "is the whole schedule" in kept.search_notes_[-1]
+    assert "is the maximum" in kept.search_notes_[-1]
     assert clf.recipe_.max_epochs in (10, 20, 30)
     assert clf.n_iter_ == clf.best_epochs_ > 5
     assert clf.best_score_ > kept.best_score_

@@ -64,10 +64,9 @@ class TimeSplit:
         ends = np.searchsorted(events, shares * events[-1] * (1.0 - 1e-12)) + 1  # moments before each test fold
         bounds = [*ends.tolist(), len(moments)]
         if any(start >= end for start, end in pairwise(bounds)):
-            raise InvalidInput(
-                f"time cannot be split into {self.n_splits + 1} periods with a row of class {rare} in each: "
-                f"got {plural(is_rare.sum(), 'such row')} at {plural(len(moments), 'different time')}; use fewer folds."
-            )
+            message = f"time cannot be split into {self.n_splits + 1} periods with a row of class {rare} in each"
+            got = f"{plural(is_rare.sum(), 'such row')} at {plural(len(moments), 'different time')}"
+            raise InvalidInput(f"{message}: got {got}; use fewer folds.")
         for start, end in pairwise(bounds):
             yield np.flatnonzero(when < start), np.flatnonzero((when >= start) & (when < end))
 
@@ -91,10 +90,9 @@ def checked_folds(
             raise InvalidInput("a test fold holds no row with weight; use fewer folds or drop rows of weight 0.")
         if not np.bincount(numbers[train_rows], weights[train_rows], n_classes).all():
             absent = "one class only" if n_classes == 2 else "no row of a class"
-            raise InvalidInput(
-                f"a training fold holds {absent}: got {plural(np.bincount(numbers).min(), 'row')} of the rarest class "
-                f"for {plural(len(folds), 'fold')}; it needs at least 2, or fewer folds, or stratified ones."
-            )
+            got = f"{plural(np.bincount(numbers).min(), 'row')} of the rarest class for {plural(len(folds), 'fold')}"
+            advice = "it needs at least 2, or fewer folds, or stratified ones"
+            raise InvalidInput(f"a training fold holds {absent}: got {got}; {advice}.")
     return folds
 
 
@@ -173,10 +171,8 @@ def probability_folds(
     rarest = int(np.bincount(np.unique(np.column_stack([numbers, own]), axis=0)[:, 0], minlength=2).min())
     if rarest < fewest:
         units = "rows" if groups is None else "groups with rows"
-        raise InvalidInput(
-            f"folds need {fewest} {units} of each class with weight, got {rarest} of one class; use balance=True, "
-            f"probability='shift'."
-        )
+        message = f"folds need {fewest} {units} of each class with weight, got {rarest} of one class"
+        raise InvalidInput(f"{message}; use balance=True, probability='shift'.")
     kind = model_selection.StratifiedKFold if groups is None else model_selection.StratifiedGroupKFold
     splitter = kind(min(_PROBABILITY_FOLDS, rarest), shuffle=True, random_state=seed)
     folds = splitter.split(used, numbers, None if groups is None else own)

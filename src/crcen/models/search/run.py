@@ -557,9 +557,9 @@ def border_notes(chosen: Outcome, outcomes: Sequence[Outcome]) -> list[str]:
     penalties = _penalties(chosen, outcomes)
     if len(penalties) > 1 and recipe.l2 in (penalties[0], penalties[-1]):
         which, other = ("smallest", "smaller") if recipe.l2 == penalties[0] else ("largest", "larger")
-        notes.append(f"the best l2, {recipe.l2:g}, is the {which} that was tried: a {other} one may be better")
+        notes.append(f"the best l2, {recipe.l2:g}, is the {which} that was tried: a {other} value may be better")
     if _is_at_the_end(chosen):
-        notes.append(f"the best number of epochs, {chosen.epochs}, is the whole schedule: a longer one may be better")
+        notes.append(f"the best number of epochs, {chosen.epochs}, is the maximum: a longer schedule may be better")
     return notes
 
 
