@@ -94,9 +94,7 @@ def embedded(data: Mapping[str, object]) -> str:
 
 def count(value: float | None) -> str:
     """A count: whole where it is whole, one digit where weights make it a sum."""
-    if value is None:
-        return "–"
-    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.1f}"
+    return "–" if value is None else f"{value:,.0f}" if float(value).is_integer() else f"{value:,.1f}"
 
 
 def digits(value: float | None, places: int = 3) -> str:

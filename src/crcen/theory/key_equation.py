@@ -469,9 +469,7 @@ class EquationTest(KeyEquation):
     @property
     def verdict(self) -> str:
         """The result: "holds", "does not hold" (p-value below `EQUATION_P`) or "not tested"."""
-        if math.isnan(self.p_value):
-            return "not tested"
-        return "does not hold" if self.p_value < EQUATION_P else "holds"
+        return "not tested" if math.isnan(self.p_value) else "does not hold" if self.p_value < EQUATION_P else "holds"
 
     @property
     def deviant_pairs(self) -> tuple[PairEquation, ...]:
