@@ -384,7 +384,7 @@ SHIFTS = np.linspace(-1.0, 1.0, 9)
 def both_outcomes(crcen_command, model_at_ten, folder, seed, shift):
     shifted_rows(1000, 100 + seed, shift).to_csv(folder / "rows.csv", index=False)
     page = folder / "report.html"
-    judged = crcen_command("evaluate", model_at_ten, folder / "rows.csv", "--resamples", 5, "--json")
+    judged = crcen_command("evaluate", model_at_ten, folder / "rows.csv", "--resamples", 40, "--json")
     reported = crcen_command("report", model_at_ten, folder / "rows.csv", "--out", page, "--json")
     assert (judged[0], reported[0]) == (0, 0)
     return json.loads(judged[1]), json.loads(reported[1]), embedded(page), page.read_text()
