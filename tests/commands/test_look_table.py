@@ -69,7 +69,7 @@ def test_areas_are_those_of_scikit_learn_and_leaks_are_named(look):
     [
         (0, "late: no (800)", "late has 1 value"),
         (1, "late: yes (1), no (799); 1 row in 800 is yes", "late has 1 row of yes, and a fit needs 2 of each class"),
-        (4, "late: yes (4), no (796); 1 row in 200 is yes", "rows of yes (4): the interval of a recall is up to ±49 "),
+        (4, "late: yes (4), no (796); 1 row in 200 is yes", "up to ±49 percentage points, and leaks cannot be found"),
     ],
 )
 def test_a_table_with_hardly_an_event_is_described(n_late, head, note):
