@@ -1,5 +1,6 @@
 """evaluate_table: a model on labelled rows it has not seen, as figures and checks."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -123,8 +124,11 @@ class TableEvaluation(ShownInOneLine):
             said = f"{one.sentence[0].upper()}{one.sentence[1:]}"
             said = f"Warning {GROUP_CHECK}: {one.sentence}" if one.differing else said
             groups += ["", f"Groups of {one.column}", *one.lines(), f"{said}."]
+        trained, (equation, *others) = self.equation.weighting, self.equation.lines()
+        if not np.allclose(trained.weights, self.price.weights):
+            equation = re.sub("equations?", r"\g<0> at the price of training", equation, count=1)
         lines += [
-            *["", "Metrics (95 % interval)", *metrics, "", *self.equation.lines(), "", *steps],
+            *["", "Metrics (95 % interval)", *metrics, "", equation, *others, "", *steps],
             *([] if self.audited is None else [str(self.audited)]),
             *([] if self.shares is None else [self.shares.line(positive)]),
             *(f"{one.code}  {one.sentence}" for one in warnings if one.code != GROUP_CHECK),

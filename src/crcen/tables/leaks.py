@@ -433,10 +433,8 @@ def _pure_end(values: Array, rows: Index, numbers: Index, totals: Index) -> int:
     others = np.flatnonzero(numbers[rows] != own)
     if share > _MOST_FOR_RANGES or not others.size:
         return 0
-    first = values[rows[others[0]]]
-    n = int(np.argmax(values[rows] == first))  # rows with the same value belong together
-    following = numbers[rows[n : 2 * n]] == own
-    return n if n >= _FEWEST_ROWS and following.mean() <= max(0.1, 2.0 * share) else 0
+    n = int(np.argmax(values[rows] == values[rows[others[0]]]))  # rows with the same value belong together
+    return n if n >= _FEWEST_ROWS and (numbers[rows[n : 2 * n]] == own).mean() <= max(0.1, 2.0 * share) else 0
 
 
 def _date_orders(cells: Mapping[str, Cells], numbers: Index, n_classes: int) -> Iterator[_Set]:
