@@ -38,7 +38,7 @@ _MOST_COMMON = 1.2
 # shuffle of these values, and a row occurs at most so often on average unless there are so many different rows.
 _ALONE, _BY_CHANCE, _MOST_REPEATS, _MANY_DIFFERENT = 0.7, 0.5, 5.0, 100
 # A table was written several times if such a share of so many different rows occurs a multiple of that number of times.
-_REPEATED, _FEWEST_REPEATED, _MOST_TIMES = 0.95, 20, 10
+_REPEATED, _FEWEST_REPEATED = 0.95, 20
 # Too many rows occur exactly twice if their number is so many standard deviations above what chance explains.
 _PAIRS_Z = 4.0
 _FEWEST_ROWS, _FEWEST_SEEN, _SMALLEST_EXCESS, _Z = 20, 5, 0.02, 4.5
@@ -246,7 +246,7 @@ def times_written(counts: Index) -> int:
     counts = counts[counts > 0]
     if len(counts) < _FEWEST_REPEATED:
         return 1
-    return max(k for k in range(1, _MOST_TIMES + 1) if (counts % k == 0).mean() >= _REPEATED)
+    return max(k for k in range(1, int(np.median(counts)) + 1) if (counts % k == 0).mean() >= _REPEATED)
 
 
 def copied_pairs(counts: Index) -> int:
