@@ -86,7 +86,7 @@ def tables(folder: Path) -> None:
     for data, options in ((train, ["--quick"]), (folder / "train.parquet", ["--engine", "stream", "--epochs", "2"])):
         command("fit", data, "--target", "fraud", "--budget", 5, *options, "--out", model)
         command("predict", model, test, "--out", folder / "scored.parquet")
-        assert "ROC AUC" in command("evaluate", model, test, "--resamples", 20)
+        assert "ROC AUC" in command("evaluate", model, test, "--resamples", 40)
         command("report", model, test, "--out", folder / "report.html")
         assert "fraud" in command("info", model)
     for place in (f"sqlite:///{folder}/a.db#scores", f"duckdb:///{folder}/a.duckdb#scores", folder / "scores.xlsx"):

@@ -38,6 +38,7 @@ def test_every_command_has_help_with_an_example(printed, command):
         ("predict m.crcen a.csv", "--out"),
         ("evaluate m.crcen", "data"),
         ("evaluate m.crcen a.csv --resamples 1000000000", "--resamples must be a whole number from 0 to 1000000"),
+        ("evaluate m.crcen a.csv --resamples 39", "--resamples must be 0 or at least 40, for 95 % intervals: got 39"),
         ("evaluate m.crcen a.csv --resamples -1", "'--resamples': must be a whole number of at least 0: got '-1'."),
         ("export m.crcen", "--onnx"),
         ("fit a.csv --target y --epochs 3", "--epochs is for --engine stream or --engine ray"),

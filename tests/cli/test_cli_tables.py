@@ -212,7 +212,7 @@ def test_a_guarantee_from_a_file_of_labelled_rows(printed, refusal, predict, fol
 
 @pytest.mark.parametrize(("option", "value"), [("precision", 0.5), ("recall", 0.8), ("capacity", 20)])
 def test_a_goal_without_a_confidence_says_how_often_it_is_missed(crcen_command, folder, option, value):
-    command = ("evaluate", folder / "model.crcen", folder / "test.csv", "--resamples", 20, f"--{option}", value)
+    command = ("evaluate", folder / "model.crcen", folder / "test.csv", "--resamples", 40, f"--{option}", value)
     is_floor, sentence = option != "capacity", f"new rows miss this {option} in "
     assert (sentence in crcen_command(*command)[1]) is is_floor
     stated = json.loads(crcen_command(*command, "--json")[1])["chosen"]["misses"]

@@ -74,8 +74,8 @@ def test_words_and_plain_values(evaluation):
     assert set(plain["metrics"]) == set(BINARY)
     assert plain["key_equation"]["verdict"] in ("holds", "does not hold")
     assert all(step["verdict"] in ("inside", "below", "above", "undefined") for step in plain["expense"])
-    for name in BINARY:
-        assert METRICS[name].title in str(evaluation)
+    for name in (f"Key equation {evaluation.equation.verdict}", *(METRICS[name].title for name in BINARY)):
+        assert name in str(evaluation)
 
 
 def test_another_price_and_no_intervals(fitted, mixed_table):
@@ -84,6 +84,7 @@ def test_another_price_and_no_intervals(fitted, mixed_table):
     p, y = fitted.model.predict_proba(new)[:, 1], (new["bad"] == "yes").to_numpy()
     assert found.metrics["recall"].value == pytest.approx((p[y] > 1 / 21).mean())
     assert found.metrics["recall"].low < found.metrics["recall"].value
+    assert "Key equation at the price of training " in str(found)
     assert math.isnan(found.metrics["f1"].low)
     assert found.to_dict()["metrics"]["f1"]["low"] is None
     cost = found.to_dict()["metrics"]["cost_per_1000"]
@@ -384,7 +385,7 @@ SHIFTS = np.linspace(-1.0, 1.0, 9)
 def both_outcomes(crcen_command, model_at_ten, folder, seed, shift):
     shifted_rows(1000, 100 + seed, shift).to_csv(folder / "rows.csv", index=False)
     page = folder / "report.html"
-    judged = crcen_command("evaluate", model_at_ten, folder / "rows.csv", "--resamples", 5, "--json")
+    judged = crcen_command("evaluate", model_at_ten, folder / "rows.csv", "--resamples", 40, "--json")
     reported = crcen_command("report", model_at_ten, folder / "rows.csv", "--out", page, "--json")
     assert (judged[0], reported[0]) == (0, 0)
     return json.loads(judged[1]), json.loads(reported[1]), embedded(page), page.read_text()

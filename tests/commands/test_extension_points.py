@@ -92,7 +92,7 @@ def test_a_goal_is_one_class(files, small_search, tmp_path):
 def test_a_metric_is_one_entry(model_file, new, monkeypatch):
     monkeypatch.setitem(METRICS, "wins", Metric("share of wins", lambda sample: sample.counts.accuracy))
     monkeypatch.setitem(EXPECTED_METRICS, "wins", ExpectedMetric("wins", lambda rows: Interval(0.5, 0.4, 0.6)))
-    found, watch = crcen.evaluate_table(model_file, new, n_resamples=20), crcen.monitor_table(model_file, new)
+    found, watch = crcen.evaluate_table(model_file, new, n_resamples=40), crcen.monitor_table(model_file, new)
     assert found.to_dict()["metrics"]["wins"]["value"] == found.to_dict()["accuracy"]
     assert "  share of wins " in str(found)
     assert watch.to_dict()["expected"]["wins"]["value"] == 0.5

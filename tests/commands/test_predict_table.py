@@ -298,3 +298,11 @@ def test_what_is_refused_and_writes_nothing(fitted, new, tmp_path, how, sentence
     with pytest.raises((InvalidInput, InvalidParameter), match=sentence):
         predict_table(**{"model": fitted.model, "data": new, "out": tmp_path / "a.csv"} | how)
     assert os.listdir(tmp_path) == []
+
+
+def test_missing_columns_are_looked_for_in_another_sheet(fitted, new, tmp_path):
+    with pd.ExcelWriter(tmp_path / "a.xlsx") as book:
+        pd.DataFrame({"month": ["May"], "sales": 1}).to_excel(book, sheet_name="Sum", index=False)
+        new.to_excel(book, sheet_name="Rows", index=False)
+    with pytest.raises(InvalidInput, match=r"the table lacks 4 of the 4 .*; read another sheet \(Rows\) with sheet="):
+        predict_table(fitted.model, tmp_path / "a.xlsx", out=tmp_path / "a.csv")

@@ -596,9 +596,16 @@ def test_processes_that_start_with_nearly_the_same_memory_divide_it_alike(monkey
     for resident in (150_000_000, 150_350_000, 152_000_000):
         monkeypatch.setattr(memory_bound, "_resident_bytes", lambda resident=resident: resident)
         bound = memory_bound.MemoryBound(700_000_000)
-        found.append((bound.rows(frame=9000, group=4000, buffer=5000), bound.share("trees")))
+        found.append((bound.rows({}, {"frame": 9000, "group": 4000, "buffer": 5000}), bound.share("trees")))
     assert found[0] == found[1] == found[2]
     assert found[0][1] < 0.6 * (700_000_000 - 152_000_000)  # for safety, the larger one is assumed
+    said = []
+    for parts in (({"frame": 9e5}, {"bins": 9e6}), ({"bins": 9e6},)):  # the first step states what later ones need
+        with pytest.raises(crcen.InvalidParameter, match="memory must be at least") as refused:
+            bound.rows({}, *parts)
+        said += re.findall(r"[\d,]+ MB for this table", str(refused.value))
+    assert len(said) == 2
+    assert said[0] == said[1]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak from /proc")

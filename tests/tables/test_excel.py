@@ -92,7 +92,7 @@ def test_titles_merged_names_hidden_rows_and_formulas_are_read_and_reported(tmp_
     assert table.notes == [
         "hidden rows of t.xlsx were read too (1)",
         "1 formulas of t.xlsx have no stored value and are missing: save it in Excel",
-        "3 rows above the names in t.xlsx were skipped ('Sales of the North')",
+        "3 rows above the table in t.xlsx skipped ('Sales of the North')",
         "the names in t.xlsx take 2 rows, joined as in '2024 Q2'",
     ]
     plain = saved(tmp_path / "p.xlsx", ["Report"], [], ["name", "n"], ["a", 1])

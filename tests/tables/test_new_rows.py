@@ -218,6 +218,11 @@ def test_the_number_of_training_rows_is_stated_with_its_margin():
     assert 0.9 <= (np.abs(estimate - 300) <= margin).mean() <= 0.99
 
 
+def test_a_table_may_be_written_any_number_of_times():
+    counts = np.random.default_rng(0).poisson(2.0, 100) + 1  # of rows that repeat by chance
+    assert [hashing.times_written(n * counts) for n in (1, 2, 13, 47)] == [1, 2, 13, 47]
+
+
 def test_of_many_rows_a_part_is_kept(trained):
     frame = _known(3 * hashing.MOST_HASHES).drop(columns="note")
     columns, fingerprint = _fingerprint(frame)

@@ -106,6 +106,7 @@ def test_compressed_files_and_chunks(tmp_path, kind, around):
     [
         ("a.csv", b"", DataUnavailable, "is empty"),
         ("a.csv", b" \n\n", DataUnavailable, "is empty"),
+        ("a.json", b'[\n {"a": 1, "b": 2}]\n', InvalidInput, "holds JSON, not a table"),
         ("a.parquet", b"", DataUnavailable, "is empty"),
         ("a.csv", b"a,b,a\n1,2,3\n", InvalidInput, "duplicate column name"),
         ("a.csv", b"1,x,1\n2,y,3\n", InvalidInput, "if the first line holds values, put a line of column names above"),

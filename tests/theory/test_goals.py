@@ -46,6 +46,9 @@ def test_a_capacity_above_the_rows_takes_all_of_them_and_one_of_so_many_rows_is_
     assert (met.n_alarms, met.thresholds, met.to_dict()["price"]) == (50, (0.0, 0.0), [None, None])
     assert "every row" in str(met)
     assert crcen.decide(probabilities(1000), crcen.Capacity(3, per=100)).sum() == 30
+    for n, n_alarms in ((1114, 5), (150, 0)):  # at most, not rounded
+        met, p = crcen.Capacity(5, per=1000).meet(probabilities(n)), probabilities(n)
+        assert (met.n_alarms, (p > met.thresholds[0]).sum()) == (n_alarms, n_alarms)
 
 
 @pytest.mark.parametrize(("per", "days"), [("day", 1), ("week", 7)])

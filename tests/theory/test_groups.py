@@ -60,13 +60,14 @@ def test_equal_recall_is_reached_at_the_named_price():
 
 
 def test_a_recall_that_differs_is_found_and_agrees_with_fishers_test():
-    caught = np.r_[np.arange(200) < 150, np.arange(200) < 118, np.zeros(400, bool)]
-    group, labels = np.tile(np.repeat(["a", "b"], 200), 2), np.arange(800) < 400
+    caught = np.r_[np.arange(200) < 150, np.arange(200) < 118, np.zeros(400, bool), True]
+    group, labels = np.append(np.tile(np.repeat(["a", "b"], 200), 2), "z"), np.r_[np.arange(800) < 400, True]
     (found,) = compare({"g": group}, labels, np.where(caught, 0.9, 0.05), PRICE, PRICE)
     exact = fisher_exact([[150, 50], [118, 82]]).pvalue
     recall = next(test for test in found.tests if test.figure == "recall")
     assert recall.p_value == pytest.approx(exact, abs=4 * math.sqrt(exact / 10000) + 2e-4)
     assert recall.differs == (recall.p_value < 0.01 / 3)
+    assert "recall from 0.59 (b) to 0.75 (a)" in found.sentence  # z, of one row, was not compared
 
 
 def test_probabilities_that_are_wrong_for_a_group_are_found():

@@ -3,7 +3,8 @@
 import difflib
 import math
 import numbers
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, is_dataclass
 from html import escape
 from operator import attrgetter
@@ -27,13 +28,15 @@ def reject_constant(name: str) -> None:
     raise ValueError(f"{name} is not a JSON number; null is missing")
 
 
-def missing_columns(absent: list[str], n_needed: int, present: Iterable[str]) -> InvalidInput:
-    """The error for a table without some training columns; names the most similar column of the table."""
+def missing_columns(
+    absent: list[str], n_needed: int, present: Iterable[str], sheets: Sequence[str] = ()
+) -> InvalidInput:
+    """The error for a table without some training columns: names the most similar column, and ``sheets`` not read."""
     close = closest(absent[0], [str(name) for name in present])
     meant = f"; {absent[0]} may be called {close} there: use the column names of training." if close else "."
-    return InvalidInput(
-        f"the table lacks {len(absent)} of the {n_needed} columns that the model needs: {', '.join(absent)}{meant}"
-    )
+    meant = f"; read another sheet ({listed(sheets)}) with sheet=." if sheets else meant
+    lacks = f"the table lacks {len(absent)} of the {n_needed} columns that the model needs: {', '.join(absent)}"
+    return InvalidInput(lacks + meant, parameter="sheet")
 
 
 def listed(items: Iterable[object], most: int = 8, longest: int | None = None) -> str:
@@ -145,15 +148,11 @@ def plain_label(cell: Any) -> Any:
     if isinstance(cell, numbers.Integral):
         return int(cell)  # a float would be inexact above 2**53
     text = str(cell).strip()
-    try:
+    with suppress(ValueError):
         return int(text)
-    except ValueError:
-        pass
-    try:
-        value = float(text)
-    except ValueError:
-        return text
-    return int(value) if value.is_integer() else text
+    with suppress(ValueError):
+        return int(value) if (value := float(text)).is_integer() else text
+    return text
 
 
 def label_key(label: Any) -> str:

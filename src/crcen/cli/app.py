@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -198,12 +198,10 @@ def option(kind: Kind, help: str, *names: str, default: object = None, panel: st
 
 def _number(kind: type[float], least: float | None, most: float | None, within: str, text: str) -> float:
     """The number that was typed; typer's own errors repeat neither that nor, in one sentence, what is allowed."""
-    try:
+    with suppress(ValueError):
         found = kind(text)
         if (least is None or found >= least) and (most is None or found <= most):
             return found
-    except ValueError:
-        pass
     raise typer.BadParameter(f"must be a {'whole ' * (kind is int)}number{within}: got {text!r}.")
 
 
@@ -221,13 +219,11 @@ def _one_of(values: tuple[str, ...], text: str) -> str:
 def share(text: str) -> float:
     """A share such as 1% or 0.01."""
     number = text.strip()
-    try:
+    with suppress(ValueError):
         found = float(number.removesuffix("%")) / (100.0 if number.endswith("%") else 1.0)
-    except ValueError:
-        found = -1.0
-    if not 0.0 <= found < 1.0:
-        raise typer.BadParameter(f"must be a share such as 5% or 0.05: got {text!r}.")
-    return found
+        if 0.0 <= found < 1.0:
+            return found
+    raise typer.BadParameter(f"must be a share such as 5% or 0.05: got {text!r}.")
 
 
 def _prevalence(text: str) -> str | float | dict[str, float]:
@@ -238,16 +234,12 @@ def _prevalence(text: str) -> str | float | dict[str, float]:
 
 
 def _by_class(texts: list[str], allowed: str) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for part in ",".join(texts).split(","):
-        label, _, number = part.rpartition("=")
-        try:
-            found[label.strip()] = float(number)
-        except ValueError:
-            label = ""
-        if not label.strip():
-            raise typer.BadParameter(f"{allowed}: got {','.join(texts)!r}.")
-    return found
+    parts = [part.rpartition("=") for part in ",".join(texts).split(",")]
+    with suppress(ValueError):
+        found = {label.strip(): float(number) for label, _, number in parts}
+        if "" not in found:
+            return found
+    raise typer.BadParameter(f"{allowed}: got {','.join(texts)!r}.")
 
 
 _WEIGHTS = "balanced, none, or the cost of an error on each class: fine=1,worn=5,broken=40; may be repeated."

@@ -246,7 +246,7 @@ add_command(
         "fail_on": _gate(str, "Checks that must not warn, such as CRC003,CRC007, or any; otherwise exit with 3."),
         "min_recall": _gate(float, "Minimum recall; otherwise exit with 3."),
         "min_precision": _gate(float, "Minimum precision; otherwise exit with 3."),
-        "n_resamples": option(int, "Bootstrap resamples; 0 omits them.", "--resamples", default=500, min=0),
+        "n_resamples": option(int, "Bootstrap resamples, 40 or more; 0 omits them.", "--resamples", default=500, min=0),
     },
     "model data target price goal guarantee weighting review cost_column alarm_cost prevalence weight clusters "
     "audit_probability groups read",

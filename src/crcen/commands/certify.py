@@ -410,12 +410,9 @@ def _check_rows(declared: Declaration, digest: RowDigest, name: str) -> None:
     if not rows["are_declared"] or rows["sha256"] == digest.rows:
         return
     changed = [column for column, one in rows["columns"].items() if digest.by_column.get(column) != one]
+    why = f"values of {listed(changed)} differ" if changed else "the same values are combined into other rows"
     if rows["number"] != digest.n_rows:
         why = f"it has {digest.n_rows:,} rows, declared were {rows['number']:,}"
-    elif changed:
-        why = f"values of {listed(changed)} differ"
-    else:
-        why = "the same values are combined into other rows"
     raise InvalidInput(f"{name} does not hold the declared rows of {rows['file']}: {why}.")
 
 

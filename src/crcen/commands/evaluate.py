@@ -1,5 +1,6 @@
 """evaluate_table: a model on labelled rows it has not seen, as figures and checks."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -123,8 +124,11 @@ class TableEvaluation(ShownInOneLine):
             said = f"{one.sentence[0].upper()}{one.sentence[1:]}"
             said = f"Warning {GROUP_CHECK}: {one.sentence}" if one.differing else said
             groups += ["", f"Groups of {one.column}", *one.lines(), f"{said}."]
+        trained, (equation, *others) = self.equation.weighting, self.equation.lines()
+        if not np.allclose(trained.weights, self.price.weights):
+            equation = re.sub("equations?", r"\g<0> at the price of training", equation, count=1)
         lines += [
-            *["", "Metrics (95 % interval)", *metrics, "", *self.equation.lines(), "", *steps],
+            *["", "Metrics (95 % interval)", *metrics, "", equation, *others, "", *steps],
             *([] if self.audited is None else [str(self.audited)]),
             *([] if self.shares is None else [self.shares.line(positive)]),
             *(f"{one.code}  {one.sentence}" for one in warnings if one.code != GROUP_CHECK),
@@ -198,12 +202,13 @@ def evaluate_table(
     min_recall, min_precision : float, optional
         Minimum values at the price, for every class if there are several; see ``.failures``.
     n_resamples, random_state : int
-        Bootstrap resamples (0 omits intervals without a closed form, such as that of F1); their seed.
+        Bootstrap resamples, at least 40 (0 omits intervals without a closed form, such as that of F1); their seed.
     read, verbose : ReadOptions and int, optional
         How the table is read, by default detected; 1 shows progress on a terminal.
     """
     codes, asked = _codes_of(fail_on, groups), {"recall": min_recall, "precision": min_precision}
     n_resamples = check_whole_number(n_resamples, "n_resamples", 0, MOST_RESAMPLES)
+    inputs.check("n_resamples", n_resamples, not 0 < n_resamples < 40, "be 0 or at least 40, for 95 % intervals")
     least = {name: share for name, share in asked.items() if share is not None}
     for name, share in least.items():
         require(0.0 < share <= 1.0, f"min_{name} must be a share above 0 and at most 1: got {share:g}.", f"min_{name}")

@@ -202,7 +202,9 @@ def fit_files(
     _read_ahead(table, _FIRST_BYTES)
     first = next(table.chunks(_FIRST_ROWS, [*names, target]))
     raw_bytes = max(8.0 * len(first.columns), first.memory_usage(deep=True).sum() / max(1, len(first)))
-    sizes = bound.rows(1.2 * (table.n_rows or inf), frame=5 * raw_bytes, sample=4 * raw_bytes)
+    n_read = 1.2 * (table.n_rows or inf)
+    parts = {"frame": 5 * raw_bytes, "sample": 4 * raw_bytes}
+    sizes = bound.rows({"frame": n_read, "sample": n_read}, parts, _row_bytes(raw_bytes, len(names), len(names) + 1))
     bound.expected["read"] = min(_read_ahead(table, bound.share("read")), raw_bytes * (table.n_rows or inf))
     survey = TableSurvey(names, target, frozenset(categorical), seed, min(mixed_table.SAMPLE_ROWS, sizes["sample"]))
     with progress_bar("reading the table", visible=bool(verbose)) as show:
@@ -225,14 +227,13 @@ def fit_files(
     cpus = parameters.get("cpus_per_worker", 1)
     check_counts(workers=workers, cpus_per_worker=cpus)
     n_training = round((1.0 - hold_out) * survey.n_rows)
-    sizes |= bound.rows(survey.n_rows - n_training, held_out=4 * raw_bytes)
-    sizes |= bound.rows(len(sample), profile=24 * n_columns, bins=28 * n_columns)
     n_stored = len(mixed_table.stored_widths(learned.used)) + 1
-    sizes |= bound.rows(n_training, encoded=5 * raw_bytes + 24 * n_columns, group=24 * n_stored)
-    bound.rows(open=(STREAM_BYTES + 8192) * n_stored)
-    sizes["group"] = min(sizes["group"], (bound.share("open") // (2 * n_stored) - STREAM_BYTES) // _OPEN_CELL_BYTES)
     n_together = min(n_training, rows_together(n_columns))
-    n_together = min(n_together, bound.rows(n_together, buffer=28 * (n_columns + 1))["buffer"])
+    most_rows = {"held_out": survey.n_rows - n_training, "encoded": n_training, "group": n_training}
+    most_rows |= {"profile": len(sample), "bins": len(sample), "buffer": n_together}
+    sizes |= bound.rows(most_rows, _row_bytes(raw_bytes, n_columns, n_stored))
+    sizes["group"] = min(sizes["group"], (bound.share("open") // (2 * n_stored) - STREAM_BYTES) // _OPEN_CELL_BYTES)
+    n_together = min(n_together, sizes["buffer"])
     hashes = FingerprintOfAll(learned.used, sample)
     sample = sample[:: -(-len(sample) // sizes["profile"])]
     bound.expected["kept"] = 2 * raw_bytes * len(sample)
@@ -387,6 +388,13 @@ def _folder(storage: Storage) -> Path | None:
     return None if storage is None or "://" in str(storage) else Path(storage)
 
 
+def _row_bytes(raw_bytes: float, n_columns: int, n_stored: int) -> dict[str, float]:
+    """Bytes of a row of each part of the work after the survey, from those of a raw row and the encoded columns."""
+    parts = {"held_out": 4 * raw_bytes, "encoded": 5 * raw_bytes + 24 * n_columns, "buffer": 28 * (n_columns + 1)}
+    parts |= {"profile": 24 * n_columns, "bins": 28 * n_columns}
+    return parts | {"group": 24 * n_stored, "open": (STREAM_BYTES + 8192) * n_stored}
+
+
 @contextmanager
 def _rows(
     table: Table,
@@ -411,7 +419,7 @@ def _rows(
     )
     if is_plain:
         source = ArrowSource(dataset_of(table.parts), survey.target, features=names, open_bytes=open_bytes)
-        bound.rows(open=source.open_bytes / 4)
+        bound.rows({}, {"open": source.open_bytes / 4})
         bound.expected["open"] = source.open_bytes
         if held_out.share:
             for number, _, frame in mixed_table.frames_of(table, [*names, survey.target], n_rows=sizes["encoded"]):

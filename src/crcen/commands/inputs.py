@@ -274,8 +274,7 @@ def target_of(target: str | None, model: FittedModel, source: Source) -> str:
     name = known if target is None else target
     if name is None:
         raise InvalidParameter("this model does not know its target column; name it with target=.", parameter="target")
-    stated = InvalidInput if target is None else InvalidParameter
-    check_column(name, source, "the target", stated)
+    check_column(name, source, "the target", InvalidInput if target is None else InvalidParameter)
     got = f"got {name}; that of training was {known}." if known else f"got {name}."
     require(name not in input_columns(model), f"the target must not be an input of the model: {got}")
     return name

@@ -21,7 +21,7 @@ from crcen.tables.columns import Column, DateColumn, NumberColumn, blocks_of, en
 from crcen.tables.leaks import Cells, Signs, cells_of, find_signs, separations
 from crcen.tables.locations import ReadOptions
 from crcen.theory.intervals import Interval, share_interval
-from crcen.theory.limits import FEWEST_POSITIVES, LEAK_AREA
+from crcen.theory.limits import FEWEST_OF_A_CLASS, FEWEST_POSITIVES, LEAK_AREA
 from crcen.theory.rows import Array, ShownInOneLine, four_digits, short
 
 # Rows that single columns are ranked on, and examples of cells that are shown.
@@ -291,6 +291,7 @@ def _rows(
     if few:
         width = 98.0 / math.sqrt(min(few.values()))  # of a recall of 1/2, at 95 %
         wide = f"the interval of a recall is up to ±{width:.0f} percentage points"
+        wide += ", and leaks cannot be found" if len(rows.y) - sizes.max() < FEWEST_OF_A_CLASS else ""
         rows.notes.append(f"fewer than {FEWEST_POSITIVES} rows of {listed_counts(few.items())}: {wide}")
     if audited is None:
         return _Rows(rows.frame, counts, rows.notes, place[numbers])

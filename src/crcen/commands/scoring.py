@@ -40,11 +40,8 @@ _KINDS = {
 
 
 def model_rows(model: FittedModel, frame: pd.DataFrame, ignored: set[str]) -> pd.DataFrame | Array:
-    """The columns of a table that a model takes, of a type that it takes; one sentence if columns are missing."""
+    """The columns of a table that a model takes, of a type that it takes."""
     names = inputs.input_columns(model) or [name for name in frame.columns if name not in ignored]
-    absent = [name for name in names if name not in frame.columns]
-    if absent:
-        raise missing_columns(absent, len(names), frame.columns)
     if isinstance(model, TableClassifier):
         return frame[names]
     numbers = frame[names].apply(lambda cells: pd.Series(inputs.numbers_of(cells), index=cells.index))
@@ -190,12 +187,14 @@ def scored_chunks(
     model: FittedModel, source: Source, watch: RowWatch, ignored: set[str], chunk_rows: int = CHUNK_ROWS
 ) -> Chunks:
     """Yield each chunk of a source with the probability of every class, (n, K); a source without rows is rejected."""
-    is_empty = True
+    is_empty, names = True, inputs.input_columns(model)
     if isinstance(model, TableClassifier):
         n_columns = sum(len(column.encoded_names) for column in model.columns_)
         chunk_rows = min(chunk_rows, max(1000, _CHUNK_BYTES // (8 * n_columns)))
     for chunk in filter(len, source.chunks(chunk_rows)):
         is_empty = False
+        if absent := [name for name in names if name not in chunk.columns]:
+            raise missing_columns(absent, len(names), chunk.columns, source.parts[0].sheets[1:])
         if isinstance(model, TableClassifier):
             encoded = model.encode(chunk)
             watch.add(chunk, encoded, ignored)

@@ -299,6 +299,4 @@ def fits(value: object, hint: object) -> bool:
             fits(key, arguments[0]) and fits(one, arguments[1]) for key, one in value.items()
         )
     kind = origin if isinstance(origin, type) else hint
-    if not isinstance(kind, type) or getattr(kind, "_is_protocol", False):
-        return True
-    return isinstance(value, kind)
+    return not isinstance(kind, type) or getattr(kind, "_is_protocol", False) is True or isinstance(value, kind)

@@ -148,8 +148,7 @@ class LossNetwork(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: ArrayLike) -> LabelArray:
         """The class with the largest score."""
-        numbers = self._scores(self._outputs(X)).argmax(axis=1)
-        return np.asarray(self.classes_[numbers])
+        return np.asarray(self.classes_[self._scores(self._outputs(X)).argmax(axis=1)])
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """Probabilities; the class docstring says whether they are natural."""

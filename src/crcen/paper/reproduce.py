@@ -604,11 +604,9 @@ def expense_claims(rows: Rows) -> Iterator[Claim]:
     for name in ("satimage", "us_crime"):
         if name in sets:
             value, low, high = (steps[name, "1"][field] for field in ("expense", "low", "high"))
-            verdict = "holds" if value < 2 else "does not hold"
-            number = f"{value:.2f}, where right probabilities give [{low:.2f}, {high:.2f}]"
-            if np.isnan(value):
-                verdict = "undefined"
-                number = f"nothing more was caught; right probabilities give [{low:.2f}, {high:.2f}]"
+            verdict = "undefined" if np.isnan(value) else "holds" if value < 2 else "does not hold"
+            found = "nothing more was caught;" if np.isnan(value) else f"{value:.2f}, where"
+            number = f"{found} right probabilities give [{low:.2f}, {high:.2f}]"
             yield f"expense under 2 at α = 1: {name}", verdict, number
 
     if "abalone" in sets:

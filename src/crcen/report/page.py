@@ -94,9 +94,7 @@ def embedded(data: Mapping[str, object]) -> str:
 
 def count(value: float | None) -> str:
     """A count: whole where it is whole, one digit where weights make it a sum."""
-    if value is None:
-        return "–"
-    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.1f}"
+    return "–" if value is None else f"{value:,.0f}" if float(value).is_integer() else f"{value:,.1f}"
 
 
 def digits(value: float | None, places: int = 3) -> str:
@@ -320,8 +318,7 @@ def one_against_rest(evidence: Evidence, k: int, most_points: int) -> Evidence:
     ratio = float(np.clip(miss / alarm if alarm > 0.0 else _MOST_PRICE, _LEAST_PRICE, _MOST_PRICE))
     classes = np.empty(2, dtype=object)
     classes[:] = [f"not {evidence.names[k]}", evidence.names[k]]
-    labels = Labels(classes, classes[1])
-    price = labels.resolve(CostRatio(ratio), [counts.sum() - counts[k], counts[k]])
+    price = Labels(classes, classes[1]).resolve(CostRatio(ratio), [counts.sum() - counts[k], counts[k]])
     model = SimpleNamespace(classes_=classes, pos_label_=classes[1], weighting_=price)
     weights = evidence.weights if evidence.is_weighted else None
     how: Values = {"is_out_of_fold": evidence.is_out_of_fold, "most_points": most_points}

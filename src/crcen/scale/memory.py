@@ -3,7 +3,7 @@
 import ctypes
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from math import ceil, inf
 
@@ -62,16 +62,19 @@ class MemoryBound:
         self._room = 2**62 if n_bytes is None else n_bytes - self._base
         self.expected: dict[str, float] = {}
 
-    def rows(self, n_rows: float = inf, **row_bytes: float) -> dict[str, int]:
-        """Rows of parts of the work, at most ``n_rows``, from the bytes of a row; a bound that is too small raises."""
-        parts = [(_PARTS[name], name, size) for name, size in row_bytes.items()]
-        needed = max(_SMALLEST_ROOM, *(fewest * size / share for (share, fewest, _), _, size in parts))
-        if self.stated is not None and self._room < needed:
-            least = f"at least {ceil((self._base + needed) / 1e6):,} MB for this table, libraries included"
+    def rows(
+        self, most_rows: Mapping[str, float], row_bytes: Mapping[str, float], later: Mapping[str, float] = {}
+    ) -> dict[str, int]:
+        """Rows of parts of the work, from the bytes of a row; the error of a small bound counts ``later`` parts."""
+        sizes = {**later, **row_bytes}
+        needs = {name: _PARTS[name][1] * size / _PARTS[name][0] for name, size in sizes.items()}
+        if self.stated is not None and self._room < max(_SMALLEST_ROOM, *(needs[name] for name in row_bytes)):
+            needed = ceil((self._base + max(_SMALLEST_ROOM, *needs.values())) / 1e6)
+            least = f"at least {needed:,} MB for this table, libraries included"
             raise InvalidParameter(f"memory must be {least}: got {self.stated / 1e6:,.0f} MB.", parameter="memory")
-        found = {name: min(most, int(share * self._room / size)) for (share, _, most), name, size in parts}
-        self.expected |= {name: min(found[name], n_rows) * size for name, size in row_bytes.items()}
-        return found
+        rows = {name: min(_PARTS[name][2], int(_PARTS[name][0] * self._room / row_bytes[name])) for name in row_bytes}
+        self.expected |= {name: min(n, most_rows.get(name, inf)) * row_bytes[name] for name, n in rows.items()}
+        return rows
 
     def reserve(self, n_bytes: int) -> None:
         """Leave bytes to what the size of the table decides, whatever the bound."""
@@ -79,9 +82,7 @@ class MemoryBound:
 
     def share(self, name: str) -> int:
         """Bytes for a part of the work that is not counted in rows."""
-        if name == "trees" and self.stated is None:
-            return free_memory() // 2
-        return int(_SHARES[name] * self._room)
+        return free_memory() // 2 if name == "trees" and self.stated is None else int(_SHARES[name] * self._room)
 
     def release(self, _: object = None) -> None:
         """Return freed memory to the system; called between steps."""

@@ -119,9 +119,9 @@ class SheetPart(FramePart):
         if first >= len(rows):
             message = f"skip_rows must leave rows of the sheet {sheet}, which has {len(rows)}: got {first}."
             raise InvalidParameter(message, parameter="skip_rows")
-        titles = [str(cell) for row in rows[:first] for cell in row if cell != ""]
+        titles = [str(cell)[:40] for row in rows[:first] for cell in row if cell != ""]
         if titles and options.skip_rows is None:
-            self.notes.append(f"{first} rows above the names in {self.file.short} were skipped ({titles[0][:40]!r})")
+            self.notes.append(f"{plural(first, 'row')} above the table in {self.file.short} skipped ({titles[0]!r})")
         names, depth = _joined_names(rows, first, width, merged)
         if depth > 1:
             self.notes.append(f"the names in {self.file.short} take {depth} rows, joined as in {names[-1]!r}")

@@ -38,7 +38,9 @@ _MOST_COMMON = 1.2
 # shuffle of these values, and a row occurs at most so often on average unless there are so many different rows.
 _ALONE, _BY_CHANCE, _MOST_REPEATS, _MANY_DIFFERENT = 0.7, 0.5, 5.0, 100
 # A table was written several times if such a share of so many different rows occurs a multiple of that number of times.
-_REPEATED, _FEWEST_REPEATED, _MOST_TIMES = 0.95, 20, 10
+_REPEATED, _FEWEST_REPEATED = 0.95, 20
+# Too many rows occur exactly twice if their number is so many standard deviations above what chance explains.
+_PAIRS_Z = 4.0
 _FEWEST_ROWS, _FEWEST_SEEN, _SMALLEST_EXCESS, _Z = 20, 5, 0.02, 4.5
 
 
@@ -116,7 +118,7 @@ class Fingerprint:
         occupied[_bucket(hashes, n_buckets)] = True
         twins = np.where(counts > 1, counts, 0).sum(axis=0)
         total = counts.sum(axis=1)
-        n_twins = int(total[total > 1].sum()) if is_coarse else 0
+        n_twins = int(total[total > 1].sum()) - 2 * copied_pairs(counts) if is_coarse else 0
         return cls(salt, np.packbits(occupied), n_buckets, limit, counts.sum(axis=0), twins, n_twins)
 
     @property
@@ -244,7 +246,20 @@ def times_written(counts: Index) -> int:
     counts = counts[counts > 0]
     if len(counts) < _FEWEST_REPEATED:
         return 1
-    return max(k for k in range(1, _MOST_TIMES + 1) if (counts % k == 0).mean() >= _REPEATED)
+    return max(k for k in range(1, int(np.median(counts)) + 1) if (counts % k == 0).mean() >= _REPEATED)
+
+
+def copied_pairs(counts: Index) -> int:
+    """How many more rows, with their labels, occur exactly twice than independent rows of any distribution do.
+
+    Of independent rows F_k ones occur k times, and k!·F_k are moments of one measure: (2F₂)² ≤ F₁·6F₃ (Cauchy-Schwarz).
+    Copies of some rows break this; square roots of F₃ and of its bound tell by how much.
+    """
+    once, twice, thrice = (float((counts == k).sum()) for k in (1, 2, 3))
+    bound = twice**2 / (1.5 * max(once, 1.0))
+    error = math.sqrt(0.25 + bound * (1.0 / max(twice, 1.0) + 0.25 / max(once, 1.0)))
+    is_beyond = math.sqrt(bound) - math.sqrt(thrice + 1.0) > _PAIRS_Z * error
+    return int(twice - math.sqrt(1.5 * once * thrice)) if is_beyond else 0
 
 
 def row_hashes(columns: Sequence[Column], table: TableCells, X: Array | Sequence[LabelArray], salt: int) -> Hashes:

@@ -16,7 +16,7 @@ from crcen._support.lazy import stats
 from crcen._support.text import json_value, listed
 from crcen.tables.cells import ColumnCells, TableCells, stacked
 from crcen.tables.columns import BooleanColumn, Column, DateColumn, DroppedColumn, NumberColumn, why_repeating
-from crcen.tables.fingerprint import are_coarse, duplicated_class, name_key, times_written
+from crcen.tables.fingerprint import are_coarse, copied_pairs, duplicated_class, name_key, times_written
 from crcen.theory.limits import FEWEST_OF_A_CLASS, LEAK_AREA, NEAR_PERFECT_AREA
 from crcen.theory.rows import Array, Bools, Hashes, Index
 from crcen.theory.selective import mixed_bits
@@ -67,7 +67,8 @@ class Duplicates:
     """Rows that are equal in all columns used, with their labels.
 
     ``shares`` of each class have a twin; ``label`` was duplicated beyond chance; ``n_crossing`` test rows have a twin
-    in training. ``is_coarse``: rows are equal by chance, see `are_coarse`; not if the table was ``n_times`` written.
+    in training. ``is_coarse``: rows are equal by chance, see `are_coarse`; not if the table was ``n_times`` written or
+    some rows were copied.
     """
 
     n_rows: int
@@ -92,7 +93,7 @@ class Duplicates:
         n_crossing = 0 if is_test is None else int((is_test & (np.bincount(at, ~is_test) > 0)[at]).sum())
         label = None if own is None else labels[own]
         n_times = times_written(counts)
-        is_coarse = is_coarse and n_times == 1
+        is_coarse = is_coarse and n_times == 1 and not copied_pairs(counts)
         return cls(len(codes), len(codes) - n_distinct, shares, label, n_crossing, is_coarse, n_times)
 
     def to_dict(self) -> dict[str, object]:
@@ -433,10 +434,8 @@ def _pure_end(values: Array, rows: Index, numbers: Index, totals: Index) -> int:
     others = np.flatnonzero(numbers[rows] != own)
     if share > _MOST_FOR_RANGES or not others.size:
         return 0
-    first = values[rows[others[0]]]
-    n = int(np.argmax(values[rows] == first))  # rows with the same value belong together
-    following = numbers[rows[n : 2 * n]] == own
-    return n if n >= _FEWEST_ROWS and following.mean() <= max(0.1, 2.0 * share) else 0
+    n = int(np.argmax(values[rows] == values[rows[others[0]]]))  # rows with the same value belong together
+    return n if n >= _FEWEST_ROWS and (numbers[rows[n : 2 * n]] == own).mean() <= max(0.1, 2.0 * share) else 0
 
 
 def _date_orders(cells: Mapping[str, Cells], numbers: Index, n_classes: int) -> Iterator[_Set]:

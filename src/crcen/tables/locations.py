@@ -210,11 +210,8 @@ def _fixed(pattern: str) -> str:
 
 def _data_files(names: list[str], folder: str) -> list[str]:
     """Files of a folder that hold data: not hidden, no marker such as _SUCCESS, with known endings if any has one."""
-    shown = []
-    for name in names:
-        inner = Path(name[len(folder) :].lstrip("/")).parts
-        if not any(one.startswith((".", "_")) and "=" not in one for one in inner):
-            shown.append(name)
+    inner = {name: Path(name[len(folder) :].lstrip("/")).parts for name in names}
+    shown = [name for name in names if not any(one.startswith((".", "_")) and "=" not in one for one in inner[name])]
     return [one for one in shown if format_of_name(one)[0] in _ENDINGS] or shown
 
 

@@ -89,6 +89,8 @@ class TextPart(Part):
             raise DataUnavailable(f"{name} is empty; a table needs a line of column names and rows under it.")
         if len(coded := text.encode()) - len(coded.translate(None, _CONTROLS)) > len(text) / 1000:
             raise InvalidInput(f"{name} is not a text table: it holds zero bytes or control characters.")
+        if re.match(r'\s*(\[\s*)?\{\s*"', text):
+            raise InvalidInput(f"{name} holds JSON, not a table of rows and columns: convert it to CSV or Parquet.")
         self._quote = '"' if options.quote is None else options.quote
         self._separator, rows, self._spans = _separated(text, self.file.suffix, options, self._quote)
         if not rows:

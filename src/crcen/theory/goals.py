@@ -209,7 +209,7 @@ class Capacity(ThresholdGoal):
         """The riskiest rows of each period; ties in the order of the rows."""
         from crcen.theory.thresholds import riskiest_rows
 
-        n_allowed = min(p.size, round(self.alarms * p.size / self.per)) if isinstance(self.per, int) else self.alarms
+        n_allowed = self.alarms * p.size // self.per if isinstance(self.per, int) else self.alarms
         return riskiest_rows(self, p, n_allowed, self.period, times)
 
 

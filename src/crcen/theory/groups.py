@@ -131,7 +131,8 @@ class GroupComparison:
             "calibration": (found, expected),
         }
         hits, sizes = by_figure[figure]
-        known = sizes > 0.0 if positive is not None else sizes >= FEWEST_ROWS
+        has_large = positive is None or (sizes[:, positive] >= FEWEST_ROWS).sum() > 1
+        known = sizes >= FEWEST_ROWS if has_large else sizes > 0.0
         with np.errstate(divide="ignore", invalid="ignore"):
             share = np.where(known, hits / sizes, np.nan)
             pooled = np.where(known, hits, 0.0).sum(axis=0) / np.where(known, sizes, 0.0).sum(axis=0)

@@ -469,9 +469,7 @@ class EquationTest(KeyEquation):
     @property
     def verdict(self) -> str:
         """The result: "holds", "does not hold" (p-value below `EQUATION_P`) or "not tested"."""
-        if math.isnan(self.p_value):
-            return "not tested"
-        return "does not hold" if self.p_value < EQUATION_P else "holds"
+        return "not tested" if math.isnan(self.p_value) else "does not hold" if self.p_value < EQUATION_P else "holds"
 
     @property
     def deviant_pairs(self) -> tuple[PairEquation, ...]:
@@ -561,7 +559,7 @@ def judge_equations(
         found = replace(found, pairs=JointTest.none(0, "not tested for rows in clusters"))
     with np.errstate(divide="ignore", invalid="ignore"):
         z = sums.residuals / np.sqrt(spread)
-        if rows.clusters is not None:
+        if rows.clusters is not None or is_stratified:
             z = np.array([rows.class_test(k).z for k in range(n_classes)])
         drifts = np.log(found.flows) - np.log(found.flows.T)
         against_all = np.log(found.outflows) - np.log(found.inflows)

@@ -199,9 +199,7 @@ def peak(likelihood: Array) -> tuple[float, float] | None:
         return None
     x, f = GRID[j - 1 : j + 2] - GRID[j], likelihood[j - 1 : j + 2] - likelihood[j]
     curve, slope = np.linalg.solve([[x[0] ** 2, x[0]], [x[2] ** 2, x[2]]], [f[0], f[2]])
-    if curve >= 0.0:
-        return None
-    return float(GRID[j] - slope / (2.0 * curve)), float(1.0 / math.sqrt(-2.0 * curve))
+    return None if curve >= 0.0 else (float(GRID[j] - slope / (2.0 * curve)), float(1.0 / math.sqrt(-2.0 * curve)))
 
 
 # Bets as shares of the largest one that cannot lose everything, with their share of the stake.

@@ -185,7 +185,7 @@ def riskiest_rows(
         alarms[own[:n_allowed]] = True
         falling = p[own]
         if not 0 < n_allowed < falling.size:
-            thresholds.append(0.0 if n_allowed else float(falling[-1]))
+            thresholds.append(0.0 if n_allowed else float(falling[0]))
             continue
         inside, outside = float(falling[n_allowed - 1]), float(falling[n_allowed])
         thresholds.append(outside if inside == outside else between(inside, outside))

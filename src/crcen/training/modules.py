@@ -111,8 +111,7 @@ class ModuleRows:
         logits = logits_of(module, self.inputs[part], n_outputs).float()
         y = self.target[part]
         if n_outputs == 1:
-            margin = torch.where(y == 1, logits[:, 0], -logits[:, 0])
-            return (self.weights[part] * softplus(-margin)).sum()
+            return (self.weights[part] * softplus(torch.where(y == 1, -logits[:, 0], logits[:, 0]))).sum()
         return (self.weights[part] * cross_entropy(logits, y, reduction="none")).sum()
 
     @torch.no_grad()

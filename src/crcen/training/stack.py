@@ -89,8 +89,7 @@ def row_weights(by_class: Tensor, y: Tensor, base: Tensor) -> Tensor:
     if by_class.size(1) == 2:  # faster than a gather
         negative, positive = by_class.narrow(1, 0, 1), by_class.narrow(1, 1, 1)
         return torch.addcmul(negative, y, positive - negative).mul_(base)
-    places = y.long().expand(by_class.size(0), y.size(1), by_class.size(2))
-    return by_class.gather(1, places).mul_(base)
+    return by_class.gather(1, y.long().expand(by_class.size(0), y.size(1), by_class.size(2))).mul_(base)
 
 
 # -- activations -------------------------------------------------------------------------------------------------------
