@@ -413,9 +413,8 @@ def choose_weighting(
     confidence, new rows meet a recall or precision with that probability, by the very model that was judged.
     """
     if not isinstance(goal, Mapping) and goal_of(goal) is None:
-        raise InvalidParameter(
-            f"a goal must be Capacity(200), RecallAtLeast(0.9) or PrecisionAtLeast(0.5), got a {type(goal).__name__}"
-        )
+        got = f"got a {type(goal).__name__}"
+        raise InvalidParameter(f"a goal must be Capacity(200), RecallAtLeast(0.9) or PrecisionAtLeast(0.5), {got}")
     rows = _rows(source, X, y, sample_weight)
     weights, numbers, p = rows.weights / rows.weights.mean(), rows.y, rows.p  # the unit of weights has no meaning
     groups = checks.check_clusters(clusters, weights.size)
@@ -433,10 +432,8 @@ def choose_weighting(
             instead = "give recalls by class, such as {label: 0.9}"
             raise InvalidParameter(f"{goal} is for two classes, and these rows have {p.shape[1]}: {instead}.")
         if goal.confidence is not None and hasattr(source, _OUT_OF_FOLD) and X is None:
-            raise InvalidParameter(
-                "a guarantee is for one fitted model, and out-of-fold rows were held out from others: give X and y, "
-                "rows that this model did not see"
-            )
+            message = "a guarantee is for one fitted model, and out-of-fold rows were held out from others"
+            raise InvalidParameter(f"{message}: give X and y, rows that this model did not see")
         ordered = RowsByProbability(numbers == positive, p[:, positive], weights, groups)
         goal = goal.for_rows(float(weights.sum()), rate)
         threshold, prices = goal.threshold(ordered), (math.nan, math.nan)
@@ -476,10 +473,9 @@ def _rows(source: Estimator, X: Rows, y: ArrayLike | None, sample_weight: ArrayL
     else:
         if not hasattr(source, "predict_proba") or not hasattr(source, "classes_") or X is None or y is None:
             _check_fitted(source)
-            raise InvalidParameter(
-                f"choose_weighting takes an ExpenseCurve, a CRCENClassifierCV with its training labels y, or a fitted "
-                f"classifier with predict_proba and rows X and y that it did not see, got a {type(source).__name__}"
-            )
+            others = f"or a fitted classifier and rows X and y that it did not see, got a {type(source).__name__}"
+            takes = "choose_weighting takes an ExpenseCurve, a CRCENClassifierCV with its training labels y"
+            raise InvalidParameter(f"{takes}, {others}")
         labels, classes = np.asarray(as_numpy(y)), np.asarray(source.classes_)
         p, shape = check_probabilities(source.predict_proba(X), "predict_proba"), (len(labels), len(classes))
         if p.shape != shape:
@@ -518,9 +514,8 @@ def _least_class_weights(rows: CurveRows, recalls: Mapping[Hashable, float]) -> 
             break
         if np.abs(log_weights - before).max() <= 1e-8:
             return dict(zip(known, np.exp(log_weights).tolist(), strict=True)), (log_p + log_weights).argmax(axis=1)
-    raise InvalidParameter(
-        "these recalls cannot be reached together on these rows with any weights: lower the recall of a class."
-    )
+    message = "these recalls cannot be reached together on these rows with any weights"
+    raise InvalidParameter(f"{message}: lower the recall of a class.")
 
 
 def stratified_splits(cv: Splitter, X: Rows, y: ArrayLike, random_state: int) -> list[tuple[Index, Index]]:
@@ -546,10 +541,9 @@ def out_of_fold_rows(model: Estimator, y: ArrayLike | None, sample_weight: Array
     """The rows that a fitted search held out."""
     if not hasattr(model, _OUT_OF_FOLD):
         _check_fitted(model)
-        raise InvalidParameter(
-            f"from_cv needs a fitted CRCENClassifierCV or CommitteeClassifier, got a {type(model).__name__}: for "
-            "another model give its probabilities on rows it did not see to from_predictions"
-        )
+        needs = f"from_cv needs a fitted CRCENClassifierCV or CommitteeClassifier, got a {type(model).__name__}"
+        other = "for another model give its probabilities on rows it did not see to from_predictions"
+        raise InvalidParameter(f"{needs}: {other}")
     logits, price, labels = model.oof_decision_function_, model.weighting_, np.asarray(as_numpy(y))
     if labels.shape != logits.shape[:1]:
         raise InvalidInput(f"y must be the {len(logits)} labels the model was fitted on, got shape {labels.shape}")

@@ -283,10 +283,8 @@ def before_goal(weighting: WeightingLike | ThresholdGoal) -> WeightingLike:
     if goal is None:
         return weighting  # type: ignore[return-value]
     if goal.confidence is not None:
-        raise InvalidParameter(
-            f"{weighting!r} is a guarantee for a fitted model: fit without confidence, then "
-            f"choose_weighting(model, {weighting!r}, X, y) on held-out rows."
-        )
+        message = f"{weighting!r} is a guarantee for a fitted model: fit without confidence"
+        raise InvalidParameter(f"{message}, then choose_weighting(model, {weighting!r}, X, y) on held-out rows.")
     return None
 
 

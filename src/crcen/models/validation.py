@@ -115,10 +115,8 @@ def check_rows(estimator: Estimator, X: Rows, y: ArrayLike = "no_validation", *,
             has_encoding = "encoding" in estimator.get_params(deep=False)
             told = "fit with encoding=Inputs(missing='indicator'), or " if has_encoding else ""
             cure = f"{told}impute or drop them first, for example with sklearn.impute.SimpleImputer"
-        raise InvalidInput(
-            f"Input X contains {' and '.join(kinds)} in column {listed(bad, 5)}; {type(estimator).__name__} needs "
-            f"finite numbers, so {cure}."
-        )
+        message = f"Input X contains {' and '.join(kinds)} in column {listed(bad, 5)}"
+        raise InvalidInput(f"{message}; {type(estimator).__name__} needs finite numbers, so {cure}.")
     return checked
 
 
@@ -179,10 +177,8 @@ def check_labels(y: NDArray[np.generic]) -> NDArray[np.generic]:
     """The two sorted classes of y."""
     classes = check_classes(y)
     if classes.size > 2:
-        raise InvalidInput(
-            f"Only binary classification is supported. The type of the target is {type_of_target(y)}: "
-            f"got {classes.size} classes; pass y == the label of the rare class for now."
-        )
+        message = f"Only binary classification is supported. The type of the target is {type_of_target(y)}"
+        raise InvalidInput(f"{message}: got {classes.size} classes; pass y == the label of the rare class for now.")
     return classes
 
 

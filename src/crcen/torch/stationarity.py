@@ -312,10 +312,8 @@ def _weighted_sampler(trial: _Trial) -> Effect:
         return UNSEEN, f"the drawing weights of {type(used).__name__} are not known: give a weight for each row"
     drawn = np.asarray(as_numpy(given), dtype=np.float64)
     if drawn.shape != (n,) or not (drawn >= 0).all() or not drawn.sum() > 0:
-        raise InvalidParameter(
-            f"sampler must have a weight for each of {n} rows: got shape {drawn.shape}; give all rows as batches, in "
-            f"the order of the data set."
-        )
+        message = f"sampler must have a weight for each of {n} rows: got shape {drawn.shape}"
+        raise InvalidParameter(f"{message}; give all rows as batches, in the order of the data set.")
     if rows.sample_weight is not None or len(rows.y) != n:
         return UNSEEN, "rows with soft or ignored labels cannot be matched with the sampler's weights"
     weights = drawn[trial.order]

@@ -144,10 +144,8 @@ class Trainer:
                 break
         if self.is_bound_given and largest > limit:
             times = ceil(10 * (largest + shared) / max(self.bound, 1)) / 10
-            raise InvalidParameter(
-                f"memory_bytes is too small: the largest network needs {times} times as much; give more, or use a "
-                f"smaller network, fewer bins or the standard encoding."
-            )
+            message = f"memory_bytes is too small: the largest network needs {times} times as much; give more"
+            raise InvalidParameter(f"{message}, or use a smaller network, fewer bins or the standard encoding.")
         return stacks
 
     def _workers(self, work: Sequence[Groups], jobs: Sequence[TrainingJob]) -> int:

@@ -87,10 +87,8 @@ class FittedModule:
         """Weighted logits of rows, float64 (n, C), with one column for two classes, on one torch thread."""
         module, inputs = self.module, as_tensor(X)
         if module is None:
-            raise InvalidParameter(
-                "this model was loaded without its module: files hold arrays, not code; give the factory it was made "
-                "with, crcen.load(path, module=...)."
-            )
+            message = "this model was loaded without its module: files hold arrays, not code"
+            raise InvalidParameter(f"{message}; give the factory it was made with, crcen.load(path, module=...).")
         with torch.no_grad(), THREADS.set(1):  # a forked process would wait forever for a thread pool
             parts = [logits_of(module, part, self.n_outputs).double().numpy() for part in torch.split(inputs, _ROWS)]
         return np.asarray(np.concatenate(parts) + self.shift)

@@ -108,10 +108,8 @@ def layer_sizes(name: str, value: object) -> tuple[int, ...]:
     sizes = [int(h) for h in layers if isinstance(h, numbers.Integral) and not isinstance(h, bool) and int(h) > 0]
     if len(sizes) == len(layers):
         return tuple(sizes)
-    raise InvalidParameter(
-        f"{name} must be a tuple of layer sizes such as (32,) or (64, 32), or () for none; a search takes a list of "
-        f"such tuples: got {value!r}."
-    )
+    message = f"{name} must be a tuple of layer sizes such as (32,) or (64, 32), or () for none"
+    raise InvalidParameter(f"{message}; a search takes a list of such tuples: got {value!r}.")
 
 
 def _is_finite(value: Any) -> bool:

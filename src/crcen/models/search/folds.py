@@ -110,12 +110,9 @@ def _with_every_class(folds: list[Fold], target: Index, weights: Array) -> list[
         lone |= {*target[back].tolist()}
         found.append((np.sort(np.concatenate([train_rows, back])), held_out))
     if lone:
-        warnings.warn(
-            f"too few rows for training and validation of {plural(len(lone), 'label')}: these rows are in the "
-            f"training part of every fold, and their out-of-fold results are too good.",
-            UserWarning,
-            stacklevel=2,
-        )
+        few = f"too few rows for training and validation of {plural(len(lone), 'label')}"
+        where = "these rows are in the training part of every fold, and their out-of-fold results are too good"
+        warnings.warn(f"{few}: {where}.", UserWarning, stacklevel=2)
     return found
 
 
@@ -173,10 +170,8 @@ def probability_folds(
     rarest = int(np.bincount(np.unique(np.column_stack([numbers, own]), axis=0)[:, 0], minlength=2).min())
     if rarest < fewest:
         units = "rows" if groups is None else "groups with rows"
-        raise InvalidInput(
-            f"folds need {fewest} {units} of each class with weight, got {rarest} of one class; use balance=True, "
-            f"probability='shift'."
-        )
+        message = f"folds need {fewest} {units} of each class with weight, got {rarest} of one class"
+        raise InvalidInput(f"{message}; use balance=True, probability='shift'.")
     kind = model_selection.StratifiedKFold if groups is None else model_selection.StratifiedGroupKFold
     splitter = kind(min(_PROBABILITY_FOLDS, rarest), shuffle=True, random_state=seed)
     folds = splitter.split(used, numbers, None if groups is None else own)
