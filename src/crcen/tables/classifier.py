@@ -247,7 +247,8 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def notes_(self) -> list[str]:
         """Notes for the user on how columns were read."""
         check_is_fitted(self, "columns_")
-        return [column.note for column in self.columns_ if column.note]
+        dates = [f"{one.name} is left out: it {one.reason}" for one in self.dropped_ if "has dates" in one.reason]
+        return [column.note for column in self.columns_ if column.note] + dates
 
     @property
     def encoded_names_(self) -> list[str]:
