@@ -139,6 +139,16 @@ class CostMatrix(Shown):
         errors = np.delete(self.costs[..., k, : self.n_classes], k, axis=-1)
         return np.asarray(errors.min(axis=-1) - self.costs[..., k, k])
 
+    def check_right_is_cheapest(self) -> None:
+        """Reject gains: costs in which errors are cheaper than right decisions."""
+        added = [float(np.max(self.added_by_mistake(k))) for k in range(self.n_classes)]
+        # Beside others or further actions, some class may not be worth deciding right.
+        k, may_be_meant = int(np.argmin(added)), (self.n_classes > 2 or self.actions) and max(added) > 0.0
+        if added[k] < 0.0 and not may_be_meant:
+            got = f"got {self.costs[..., k, k].max():g} for deciding {self.names[k]} where it is true"
+            gains = f"{got}, and less for an error; if these are gains, subtract each of them from the largest one."
+            raise InvalidParameter(f"costs must be lowest for right decisions: {gains}", parameter="costs")
+
     def for_classes(self, classes: Sequence[object], positive: object = None) -> "CostMatrix":
         """The same costs with rows and columns in the order of ``classes``; a binary matrix needs the positive one."""
         wanted = [_plain(label) for label in classes]
