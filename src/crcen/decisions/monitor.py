@@ -128,10 +128,8 @@ class KeyEquationMonitor(ShownInOneLine):
         outputs = self._watched.out_of_fold(numbers, weights) if q is None else self._watched.columns(q, numbers.size)
         present = np.unique(numbers)
         if len(present) < 2:
-            raise InvalidInput(
-                f"y_reference must have both classes, or two of more, got {numbers.size} rows of "
-                f"{self._watched.classes[present[0]]!r}"
-            )
+            message = "y_reference must have both classes, or two of more"
+            raise InvalidInput(f"{message}, got {numbers.size} rows of {self._watched.classes[present[0]]!r}")
         batch = Batch(numbers, outputs, weights, segment, clusters)
         if audits is not None:
             e, is_labelled = check_audits(y, audits)
@@ -491,6 +489,8 @@ class Batch:
     def __init__(
         self, y: Index, q: Array, weights: ArrayLike | None, segments: ArrayLike | None, clusters: ArrayLike | None
     ) -> None:
+        if len(q) != y.size:
+            raise InvalidInput(f"y must have one label for each of {len(q)} rows: got {y.size}.")
         self.numbers, self.q, self.weights = y, q, check_row_weights(weights, y.size)
         self.segments = None if segments is None else row_segments(segments, y.size)
         self.clusters = check_clusters(clusters, y.size)
