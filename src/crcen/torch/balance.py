@@ -1,5 +1,6 @@
 """Class weights, the weighted loss and natural logits of any module, and the balance of its output bias."""
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, distributed, nn
 from torch.nn.functional import log_softmax
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, WeightedRandomSampler
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.balance import balance_shift, class_shifts
@@ -38,20 +39,16 @@ def stated_weights(weighting: Weighting) -> WeightingLike:
     """Losses, tensors and cost matrices as an array of weights; anything else unchanged."""
     if isinstance(weighting, nn.Module):
         if not hasattr(weighting, "class_weights"):
-            raise InvalidParameter(
-                f"a weighting given as a module must be a ClassWeightedLoss or NaturalLogits: got "
-                f"{type(weighting).__name__}; use ClassWeightedLoss.from_torch for torch's losses."
-            )
+            got = f"got {type(weighting).__name__}; use ClassWeightedLoss.from_torch for torch's losses."
+            raise InvalidParameter(f"a weighting given as a module must be a ClassWeightedLoss or NaturalLogits: {got}")
         weighting = cast(Tensor, weighting.class_weights)
     if isinstance(weighting, Tensor):
         return weighting.detach().double().cpu().numpy()
     if isinstance(weighting, CostMatrix):
         weights = weighting.class_weights()
         if weights is None:
-            raise InvalidParameter(
-                "these costs are not class weights: the cost of an error depends on the predicted class; train without "
-                "weights and decide with CostMatrix.choose."
-            )
+            message = "these costs are not class weights: the cost of an error depends on the predicted class"
+            raise InvalidParameter(f"{message}; train without weights and decide with CostMatrix.choose.")
         return weights
     return weighting
 
@@ -60,10 +57,8 @@ def weighting_of(holder: nn.Module) -> nn.Module:
     """The only loss with class weights that a module is or contains, for callbacks without a weighting."""
     kept = [part for part in holder.modules() if isinstance(getattr(part, "class_weights", None), Tensor)]
     if len(kept) != 1:
-        raise InvalidParameter(
-            f"{type(holder).__name__} must contain exactly one ClassWeightedLoss: got {len(kept)}; give "
-            f"BalanceCallback its weighting."
-        )
+        message = f"{type(holder).__name__} must contain exactly one ClassWeightedLoss"
+        raise InvalidParameter(f"{message}: got {len(kept)}; give BalanceCallback its weighting.")
     return kept[0]
 
 
@@ -76,10 +71,8 @@ def weights_of_classes(weighting: Weighting, counts: Counts = None) -> Array:
     positive = 1 if sizes.shape == (2,) and not _is_list(given) else None
     price = given if isinstance(given, Price) else resolved(given, sizes, positive)
     if counts is None and isinstance(given, str | Alpha):
-        raise InvalidParameter(
-            f"weighting={weighting!r} needs the rows of each class: give counts, such as counts=torch.bincount(y), or "
-            f"a cost ratio, λ, or a weight for each class."
-        )
+        message = f"weighting={weighting!r} needs the rows of each class: give counts, such as counts=torch.bincount(y)"
+        raise InvalidParameter(f"{message}, or a cost ratio, λ, or a weight for each class.")
     if price.positive is None:
         return price.weights
     return np.asarray(price.weights * (price.counts.sum() / (price.weights @ price.counts)))
@@ -360,10 +353,8 @@ def balance_(
             own, weights = module.class_weights.detach().double().cpu().numpy(), price.weights
             if own.size != weights.size or not np.allclose(weights / weights[0], own / own[0], rtol=1e-5):
                 ratios = [" : ".join(f"{w:.6g}" for w in part / part[0]) for part in (own, weights)]
-                raise InvalidParameter(
-                    f"NaturalLogits removes weights in the ratio {ratios[0]}: got {ratios[1]} to balance at; give the "
-                    f"module itself as weighting."
-                )
+                message = f"NaturalLogits removes weights in the ratio {ratios[0]}: got {ratios[1]} to balance at"
+                raise InvalidParameter(f"{message}; give the module itself as weighting.")
         shifts = solved_shifts(rows, price, n_outputs=target.numel())
         moved = _add(target, shifts - shifts[0] if shifts.size == 2 else shifts)  # of two biases the second is moved
         if moved.size > rows.logits.shape[1]:  # the shift of NaturalLogits around one logit
@@ -374,6 +365,9 @@ def balance_(
 
 def _collect_rows(module: nn.Module, batches: Loader, name: str | None) -> tuple["Collected", Tensor]:
     """Weighted logits and labels of all batches, and the bias to move."""
+    if isinstance(getattr(batches, "sampler", None), WeightedRandomSampler):
+        drawn = "a WeightedRandomSampler draws the rows, so the key equation is solved at another class ratio"
+        warnings.warn(f"{drawn}: pass a loader of every row once.", UserWarning, stacklevel=3)
     pairs = (split_batch(batch) for batch in batches)
     first = next(pairs, None)
     if first is None:
