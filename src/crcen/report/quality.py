@@ -188,7 +188,9 @@ class RowMetrics:
                     for name, values in drawn.items():
                         values.append(metrics[name].value(sample))
                     progress(1)
-            limits |= {name: formulas.percentile_interval(np.array(values), LEVEL) for name, values in drawn.items()}
+            # Without an error, or without a catch, no resample varies, which is no interval of a single value.
+            varied = {name: np.array(values) for name, values in drawn.items() if len(set(np.round(values, 9))) > 1}
+            limits |= {name: formulas.percentile_interval(values, LEVEL) for name, values in varied.items()}
         return {name: Interval(value, *limits.get(name, UNKNOWN[1:])) for name, value in found.items()}
 
 
