@@ -463,10 +463,9 @@ def _rows(source: Estimator, X: Rows, y: ArrayLike | None, sample_weight: ArrayL
         return source
     if isinstance(source, ExpenseCurve):
         if source.kind == "retrained":
-            raise InvalidParameter(
-                "this curve is of networks trained separately, whose decisions are not nested, so no threshold can be "
-                "read off it: make one with ExpenseCurve.from_predictions"
-            )
+            curve = "this curve is of networks trained separately, whose decisions are not nested"
+            instead = "no threshold can be read off it: make one with ExpenseCurve.from_predictions"
+            raise InvalidParameter(f"{curve}, so {instead}")
         return source.rows
     if hasattr(source, _OUT_OF_FOLD) and X is None:
         rows = out_of_fold_rows(source, y, sample_weight)

@@ -466,10 +466,9 @@ class WatchedModel:
         is_binary = self.has_price and self.model.weighting_.positive is not None
         found = getattr(self.model, "oof_decision_function_" if is_binary else "oof_proba_", None)
         if found is None or not self.has_price:
-            raise InvalidInput(
-                "y_reference needs q_reference, the model's weighted probabilities of rows that it was not fitted on; "
-                "only a CRCENClassifierCV has out-of-fold probabilities of its own"
-            )
+            q = "q_reference, the model's weighted probabilities of rows that it was not fitted on"
+            only = "only a CRCENClassifierCV has out-of-fold probabilities of its own"
+            raise InvalidInput(f"y_reference needs {q}; {only}")
         counts = np.bincount(numbers, check_row_weights(sample_weight, numbers.size), self.labels.n_classes)
         fitted = self._in_order(self.model.weighting_.counts[None])[0]
         if len(found) != numbers.size or not np.allclose(counts, fitted, rtol=1e-6) or not np.isfinite(found).all():

@@ -175,10 +175,9 @@ class CRCENClassifierCV(CRCENClassifier):
                 raise InvalidParameter(f"{name} of {type(self).__name__} must not be an empty list.")
         calibration = self._calibration()
         if not calibration.is_at_price and len(weightings) > 1:
-            raise InvalidParameter(
-                "several weightings are searched by training at each: calibration must be 'paper', None or "
-                f"Calibration(training_weighting='price'), got {self.calibration!r}."
-            )
+            allowed = "calibration must be 'paper', None or Calibration(training_weighting='price')"
+            message = f"several weightings are searched by training at each: {allowed}, got {self.calibration!r}."
+            raise InvalidParameter(message)
         Search.of(self.search)
         recipe = self._recipe(hidden[0], l2[0], encodings[0], calibration.balance is True)
         if recipe.early_stopping:
@@ -343,10 +342,9 @@ def _looped(
         if "class_weight" in params:
             weights = np.exp(weighting.log_weights).tolist()  # the cost ratio and 1 for two classes
             return {"class_weight": dict(zip(labels.classes.tolist(), weights, strict=True))}
-        raise InvalidParameter(
-            f"a path of weights needs an estimator with a weighting or a class_weight: {type(estimator).__name__} "
-            f"has neither; give its out-of-fold predict_proba to ExpenseCurve.from_predictions instead."
-        )
+        needs = "a path of weights needs an estimator with a weighting or a class_weight"
+        instead = "give its out-of-fold predict_proba to ExpenseCurve.from_predictions instead"
+        raise InvalidParameter(f"{needs}: {type(estimator).__name__} has neither; {instead}.")
 
     def logits(how: dict[str, object], own: Index, asked: Rows) -> Array:
         weights = rows.weights[own]

@@ -64,10 +64,9 @@ class TimeSplit:
         ends = np.searchsorted(events, shares * events[-1] * (1.0 - 1e-12)) + 1  # moments before each test fold
         bounds = [*ends.tolist(), len(moments)]
         if any(start >= end for start, end in pairwise(bounds)):
-            raise InvalidInput(
-                f"time cannot be split into {self.n_splits + 1} periods with a row of class {rare} in each: "
-                f"got {plural(is_rare.sum(), 'such row')} at {plural(len(moments), 'different time')}; use fewer folds."
-            )
+            periods = f"{self.n_splits + 1} periods with a row of class {rare} in each"
+            got = f"got {plural(is_rare.sum(), 'such row')} at {plural(len(moments), 'different time')}"
+            raise InvalidInput(f"time cannot be split into {periods}: {got}; use fewer folds.")
         for start, end in pairwise(bounds):
             yield np.flatnonzero(when < start), np.flatnonzero((when >= start) & (when < end))
 
@@ -91,10 +90,11 @@ def checked_folds(
             raise InvalidInput("a test fold holds no row with weight; use fewer folds or drop rows of weight 0.")
         if not np.bincount(numbers[train_rows], weights[train_rows], n_classes).all():
             absent = "one class only" if n_classes == 2 else "no row of a class"
-            raise InvalidInput(
-                f"a training fold holds {absent}: got {plural(np.bincount(numbers).min(), 'row')} of the rarest class "
-                f"for {plural(len(folds), 'fold')}; it needs at least 2, or fewer folds, or stratified ones."
+            got = (
+                f"got {plural(np.bincount(numbers).min(), 'row')} of the rarest class for {plural(len(folds), 'fold')}"
             )
+            needs = "it needs at least 2, or fewer folds, or stratified ones"
+            raise InvalidInput(f"a training fold holds {absent}: {got}; {needs}.")
     return folds
 
 
@@ -144,10 +144,9 @@ def early_stopping_split(
         parts = ([used[rows] for rows in split] for split in splits)
         own, watched = next(two for two in parts if all(len(np.unique(target[one])) == len(labels) for one in two))
     except (ValueError, StopIteration) as error:
-        raise InvalidInput(
-            f"early_stopping needs rows of every class in its validation part: got {plural(counts.min(), 'row')} of "
-            f"the rarest class with validation_fraction={validation_fraction}; raise it or turn early_stopping off."
-        ) from error
+        got = f"got {plural(counts.min(), 'row')} of the rarest class with validation_fraction={validation_fraction}"
+        needs = "early_stopping needs rows of every class in its validation part"
+        raise InvalidInput(f"{needs}: {got}; raise it or turn early_stopping off.") from error
     return np.sort(own), np.sort(watched)
 
 
