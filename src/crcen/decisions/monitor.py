@@ -217,10 +217,9 @@ class KeyEquationMonitor(ShownInOneLine):
         batch.weights = batch.weights / inclusion
         unknown = [] if batch.segments is None else sorted(set(batch.segments.tolist()) - set(self.segments))
         if unknown:
-            raise InvalidInput(
-                f"segment must be one of those the monitor was made with ({', '.join(self.segments) or 'none'}), got "
-                f"{unknown[0]!r}: their number shares out the false-alarm rate, so name them all in segments="
-            )
+            known = f"those the monitor was made with ({', '.join(self.segments) or 'none'})"
+            why = "their number shares out the false-alarm rate, so name them all in segments="
+            raise InvalidInput(f"segment must be one of {known}, got {unknown[0]!r}: {why}")
         unit = self._weight_unit or typical_weight(batch.weights)
         batch.weights = in_units(batch.weights, unit)
         if self._cohorts is None:
@@ -390,9 +389,8 @@ def _opened(state: object) -> Values:
     """The state of a monitor, perhaps read from a file; an error for any other value."""
     if not isinstance(state, dict) or (state.get("format"), state.get("version")) != (_FORMAT, _VERSION):
         found = {name: state.get(name) for name in ("format", "version")} if isinstance(state, dict) else state
-        raise InvalidInput(
-            f"the state must be of the format {_FORMAT!r}, version {_VERSION}, got {short(found, 60)}: start a new one"
-        )
+        wanted = f"the format {_FORMAT!r}, version {_VERSION}"
+        raise InvalidInput(f"the state must be of {wanted}, got {short(found, 60)}: start a new one")
     digest = state_digest({name: value for name, value in state.items() if name != "digest"})
     if not digest or state.get("digest") != digest:
         raise InvalidInput("the state of the monitor is damaged: its digest does not match; start a new monitor")
@@ -453,10 +451,9 @@ class WatchedModel:
             return np.column_stack([1.0 - chance, chance])
         if values.shape == (n_rows, n_classes):
             return self._in_order(check_probabilities(values))
-        raise InvalidInput(
-            f"q must have shape {(n_rows, n_classes)}{f' or {(n_rows,)}' if n_classes == 2 else ''}, got "
-            f"{values.shape}: for other classes give the monitor a model of them, or their weights as weighting="
-        )
+        shapes = f"{(n_rows, n_classes)}{f' or {(n_rows,)}' if n_classes == 2 else ''}"
+        others = "for other classes give the monitor a model of them, or their weights as weighting="
+        raise InvalidInput(f"q must have shape {shapes}, got {values.shape}: {others}")
 
     def _in_order(self, columns: ArrayLike) -> Array:
         return self.labels.in_order(np.asarray(columns, dtype=np.float64))
@@ -472,10 +469,9 @@ class WatchedModel:
         counts = np.bincount(numbers, check_row_weights(sample_weight, numbers.size), self.labels.n_classes)
         fitted = self._in_order(self.model.weighting_.counts[None])[0]
         if len(found) != numbers.size or not np.allclose(counts, fitted, rtol=1e-6) or not np.isfinite(found).all():
-            raise InvalidInput(
-                f"y_reference must be the {len(found)} training labels in the order of fit, {fitted.tolist()} by class "
-                f"with sample_weight_reference, each in a test fold, got {counts.tolist()}: else pass q_reference too"
-            )
+            labels = f"the {len(found)} training labels in the order of fit, {fitted.tolist()} by class"
+            got = f"with sample_weight_reference, each in a test fold, got {counts.tolist()}"
+            raise InvalidInput(f"y_reference must be {labels} {got}: else pass q_reference too")
         if not is_binary:
             return self.price.weighted(self._in_order(found))
         signed = self.labels.signed(np.asarray(found))

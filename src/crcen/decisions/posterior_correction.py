@@ -223,10 +223,9 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
             return self._stated_shares(self._labels()) * given.sum()
         inside = samplers_of(estimator)[len(recorded) :]
         if inside:
-            raise InvalidParameter(
-                f"what {type(inside[0]).__name__} did inside {type(estimator).__name__} cannot be determined; pass "
-                f"sampling= the share of positives, or the shares of the classes, among the rows trained on."
-            )
+            what = f"what {type(inside[0]).__name__} did inside {type(estimator).__name__} cannot be determined"
+            give = "pass sampling= the share of positives, or the shares of the classes, among the rows trained on"
+            raise InvalidParameter(f"{what}; {give}.")
         return balancing_counts(estimator, self.classes_, recorded[-1] if recorded else given)
 
     def _stated_shares(self, labels: Labels) -> Array:
@@ -357,10 +356,9 @@ def balancing_counts(estimator: Estimator, classes: LabelArray, counts: Array) -
         return np.array([strategy.get(label, n) for label, n in zip(classes.tolist(), counts, strict=True)], float)
     if equal is not None and isinstance(strategy, float):  # minority over majority after sampling, of two classes
         return np.where(counts == counts.min(), counts, counts.min() / strategy)
-    raise InvalidParameter(
-        f"the sampling of {name} cannot be determined from sampling_strategy={strategy!r}; pass sampling= the share "
-        f"of positives, or the shares of the classes, among the rows its members see."
-    )
+    what = f"the sampling of {name} cannot be determined from sampling_strategy={strategy!r}"
+    give = "pass sampling= the share of positives, or the shares of the classes, among the rows its members see"
+    raise InvalidParameter(f"{what}; {give}.")
 
 
 def training_class_weights(estimator: Estimator, classes: LabelArray, rows: Array, totals: Array) -> Array:

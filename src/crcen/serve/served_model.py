@@ -414,10 +414,9 @@ class ServedModel:
         for keys in key_sets:
             if not keys & columns:
                 number = next(i for i, row in enumerate(rows, 1) if row.keys() == keys)
-                raise InvalidInput(
-                    f"{f'row {number}' if len(rows) > 1 else 'the row'} has none of the model's columns, "
-                    f"{listed(columns)}: got {listed(sorted(keys), longest=40) or 'no column'}."
-                )
+                where = f"row {number}" if len(rows) > 1 else "the row"
+                got = listed(sorted(keys), longest=40) or "no column"
+                raise InvalidInput(f"{where} has none of the model's columns, {listed(columns)}: got {got}.")
             extra, left_out = sorted(keys - known), columns - keys
             for name in extra if left_out else ():
                 if (meant := closest(name, left_out)) is not None:
