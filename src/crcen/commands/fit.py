@@ -248,7 +248,7 @@ class TableFit(FittedTable):
             lines += [] if self.goal is None else [f"Goal: {self.goal}, met by the price below"]
             unit = f" if one miss = {plural(self.model.weighting_.cost_ratio, 'false alarm')}"
         else:
-            lines, unit = [f"{where}:", *self._class_lines()], quality.unit and f" if {quality.unit}"
+            lines, unit = [f"{where}:", *self._class_lines()], quality.costs.unit and f" if {quality.costs.unit}"
         habit = f"{quality.habit} for every row"
         if self.positive is not None:
             habit = "an alarm on every row" if quality.habit == self.model.pos_label_ else "no alarm at all"

@@ -368,11 +368,9 @@ class KeyEquationMonitor(ShownInOneLine):
         made = cls(model, weighting=weighting, **{name: stored[name] for name in _SETTINGS})
         own = made._watched
         if list(own.classes) != classes or not np.array_equal(own.price.weights, weights):
-            raise InvalidInput(
-                f"the state belongs to a model with the classes {short(classes, 60)} and the weights "
-                f"{short(weights, 60)}, got one with {short(list(own.classes), 60)} and "
-                f"{short(own.price.weights.tolist(), 60)}"
-            )
+            stated = f"the classes {short(classes, 60)} and the weights {short(weights, 60)}"
+            got = f"{short(list(own.classes), 60)} and {short(own.price.weights.tolist(), 60)}"
+            raise InvalidInput(f"the state belongs to a model with {stated}, got one with {got}")
         none, tracks = StreamSums.none(n_classes), {track["segment"]: track for track in stored["tracks"]}
         made._tracks = made._make_tracks({name: none.from_list(track["reference"]) for name, track in tracks.items()})
         for name, track in tracks.items():

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crcen._support.text import listed
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.checks import check_probabilities
 from crcen.theory.rows import Array, FloatOrArray, Shown, alarms_above, as_numpy, divided, scalar
@@ -197,6 +198,14 @@ class CostMatrix(Shown):
         weights = away.mean(axis=1)
         same = np.abs(away - weights[:, None]).max() <= 1e-12 * np.abs(self.costs).max()
         return np.asarray(weights) if same and (weights > 0.0).all() else None
+
+    @property
+    def unit(self) -> str:
+        """What a mistake costs if right decisions cost nothing and mistakes the weight of their class; else empty."""
+        weights = self.class_weights()
+        if weights is None or np.diag(self.costs).any():
+            return ""
+        return "a mistake costs " + listed(f"{w:.4g} on {label}" for w, label in zip(weights, self.names, strict=True))
 
     def probabilities(self, p: ArrayLike) -> Array:
         """Checked probabilities (n, K); those of the second one of two classes may be given alone, (n,)."""

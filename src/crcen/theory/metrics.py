@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crcen._support.text import attributes, json_value, listed
+from crcen._support.text import attributes, json_value
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory import checks
 from crcen.theory.cost_matrix import CostMatrix
@@ -197,13 +197,6 @@ class Quality:
         """Cost of the rows of each class over all rows: these add up to ``cost``."""
         return np.asarray((self.counts.table * self.costs.costs).sum(axis=1) / self.counts.table.sum())
 
-    @property
-    def unit(self) -> str:
-        """What a mistake costs, if that follows from weights of the classes; else empty."""
-        weights = self.costs.class_weights()
-        pairs = () if weights is None else zip(weights, self.labels, strict=True)
-        return "a mistake costs " * (weights is not None) + listed(f"{w:.4g} on {label}" for w, label in pairs)
-
     def with_recall_lows(self, lows: Array) -> "Quality":
         """The same with intervals of recall that reach down to these limits, where audits leave positives unseen."""
         lower = (float(np.fmin(one.low, low)) for one, low in zip(self.recalls, lows, strict=True))
@@ -273,7 +266,7 @@ class Quality:
             f"Cost per row {self.cost.value:.4g} ({self.cost.low:.4g} to {self.cost.high:.4g}), against "
             f"{self.habit_cost:.4g} with {self.habit} for every row: {saved.value:.4g} {side} "
             f"({saved.low:.4g} to {saved.high:.4g})",
-            *([f"In this unit {self.unit}"] if self.unit else []),
+            *([f"In this unit {self.costs.unit}"] if self.costs.unit else []),
             "",
             f"{'':<{width}} {'rows':>9}  {'recall':<{share_width}}{'precision':<{share_width}}{'avg. precision':>14}"
             f"{'cost per row':>14}",
