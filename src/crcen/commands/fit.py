@@ -415,8 +415,9 @@ def fit_table(
             frame[audit_probability] = inputs.audit_probabilities(frame, audit_probability, labelled)
         selection = None
         if selected_by is not None:
-            earlier = inputs.model_of(selected_by)
-            found = selection_of(earlier, labelled, earlier.predict_proba(frame))
+            earlier: Any = inputs.model_of(selected_by)
+            own, X = (earlier.estimator_, earlier.encode(frame).X) if hasattr(earlier, "encode") else (earlier, frame)
+            found = selection_of(earlier, labelled, own.predict_proba(X))
             shares = json_value([found.alarm_share, found.quiet_share])
             selection = Selection(int(labelled.sum()), found.n_missing, None, None, None, *shares)
         is_audited = audit_probability is not None or selected_by is not None
