@@ -75,6 +75,7 @@ def table():
     return TableClassifier(estimator=networks).fit(frame, Y), frame
 
 
+@pytest.mark.filterwarnings("ignore:cells that cannot be read")  # infinite ones
 def test_a_table_with_gaps_and_categories(tmp_path, table):
     model, frame = table
     done = export_onnx(crcen.save(model, tmp_path / "m.crcen"), tmp_path / "m.onnx")

@@ -148,6 +148,7 @@ def test_other_costs_than_those_of_training(three):
     np.testing.assert_array_equal(plain.frame["decision"], found.frame["decision"])
     dear = predict_table(three, TABLE, weighting={"broken": 100, "fine": 1, "worn": 1})
     np.testing.assert_array_equal(dear.frame["decision"], three.classes_[(p * [100, 1, 1]).argmax(axis=1)])
+    assert " per row, if a mistake costs 100 on broken, 1 on fine, 1 on worn" in str(dear)
     counts = three.weighting_.counts
     balanced = predict_table(three, TABLE, weighting="balanced")
     np.testing.assert_array_equal(balanced.frame["decision"], three.classes_[(p / counts).argmax(axis=1)])

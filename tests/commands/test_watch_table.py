@@ -1,6 +1,7 @@
 """A watch of a model: planted faults are found, quiet rows stay quiet, states belong to their model."""
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -237,6 +238,11 @@ def test_three_classes_without_labels_and_columns_that_moved(three):
     assert "none yet" in str(watch)
     expected = (three.predict_proba(frame) @ (three.weighting_.weights[:, None] * (1 - np.eye(3)))).min(axis=1).mean()
     assert watch.expected.figures[None]["cost_per_1000"].value == pytest.approx(1000 * expected)
+    gains = str(monitor_table(three, frame, costs=CostMatrix(np.where(np.eye(3), -9.0, 9.0))))
+    low, value, high = np.sort(
+        [float(one) for one in re.findall(r"(?<=[ (])-[\d.]+", gains.split("1,000 rows")[1][:40])]
+    )
+    assert f"cost of 1,000 rows {value:.4g} ({low:.4g} to {high:.4g})" in gains
     moved = monitor_table(three, frame.assign(a=frame["a"] + 3))
     assert moved.is_alarm
     assert "differences from training" in str(moved)

@@ -93,6 +93,7 @@ def test_models_that_do_not_fit_are_refused(rare_rows):
         (LogisticRegression(), y, "fitted classifier of two classes, got LogisticRegression"),
         (model, np.where(y, "bad", "ugly"), r"\['bad', 'good'\] only: got 'ugly'"),
         (model, [], "1-D"),
+        (model, np.where(y, "bad", "good")[:3], rf"y must have one label for each of {len(y)} rows: got 3\."),
         (numbers, y.astype(str), r"\[0, 1\] only: got '0'"),
         (numbers, np.where(y, 1.0, np.nan), "got nan"),
     ):

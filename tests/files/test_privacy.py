@@ -83,7 +83,7 @@ def test_notes_quote_cells_but_files_do_not(tmp_path):
     assert "2 other cells" in left_out
     path = save(model, tmp_path / "m.crcen")
     assert "doctor" not in _content(path)[0]
-    assert load(path).notes_ == []
+    assert load(path).notes_ == [f"visit is left out: it {left_out}"]  # of patterns, without a cell
 
 
 def test_a_guessed_age_matches_as_often_as_chance_says():

@@ -726,4 +726,5 @@ def test_a_killed_fit_continues_with_its_storage(tmp_path, monkeypatch):
     with mock.patch.object(large_files, "grow_trees", wraps=large_files.grow_trees) as grow:
         fit = crcen.fit_files(tmp_path / "rows.csv", **how)
     assert (len(grow.call_args.args[3].losses), fit.evidence is not None) == (10, True)
+    assert any(note.startswith("trees continue from a checkpoint") for note in fit.notes)
     assert not any(one.is_dir() for one in (tmp_path / "run").iterdir())

@@ -82,6 +82,11 @@ def test_chosen_absent_and_partition_columns(folder, tmp_path, write):
     assert open_source(folder, "y").names == ("a", "b", "c", "w")
     with pytest.raises(InvalidInput, match="no column 'z'; it has a, b, c, y, w"):
         open_source(folder, "z")
+    write(tmp_path / "0.parquet", np.ones((2, 3)), np.array([0, 1]))
+    files = [tmp_path / "0.parquet", *sorted(folder.glob("*"))]
+    with pytest.warns(UserWarning, match=r"the first file lacks are left out: w \(in .*part-0\.parquet\); features="):
+        assert open_source(files, "y").names == ("a", "b", "c")
+    assert open_source(files, "y", features=["a"]).names == ("a",)  # without a warning
     for part in (1, 2):
         (tmp_path / "hive" / f"part={part}").mkdir(parents=True)
         write(tmp_path / "hive" / f"part={part}" / "0.parquet", np.full((3, 3), part), np.array([0, 1, 0]))

@@ -216,10 +216,12 @@ def test_prices_of_a_request(client, models):
         _, found = post(client, {"rows": rows, **options} if options else rows, f"model=fraud&{query}")
         return np.array([one["decision"] == "yes" for one in found["predictions"]])
 
-    for price in (0.5, 3, 100):
+    for price in (0.5, 1, 3, 100):
         given = decided(f"budget={price}"), decided(f"lam={price / (1 + price)}")
         given += decided("", weighting={"no": 1, "yes": price}), decided("", costs=[[0, 1], [price, 0]])
+        given += (decided("weighting=none"),) * (price == 1)
         assert (np.array(given) == (p > 1 / (1 + price))).all()
+    assert (decided("weighting=balanced") == decided("balanced=true")).all()
     assert decided("capacity=7").sum() == 7
     recall = decided("recall=0.8")
     assert p[recall].sum() >= 0.8 * p.sum() > p[recall].sum() - p[recall].min()
@@ -260,6 +262,8 @@ def test_csv_rows_get_the_notes_of_json_rows(client, n):
     assert "column missing: since" in (by_csv["notes"] if n > 64 else by_csv["predictions"][0]["notes"])
     _, wrong = post(client, frame.assign(amount="much").to_csv(index=False), "model=fraud", "text/csv")
     assert wrong["error"] == "amount must be a finite number in row 1: got 'much'; null is missing."
+    _, wrong = post(client, "amount,country\n1,NO,3\n", "model=fraud", "text/csv")
+    assert wrong["error"].startswith("the CSV body has 2 column names over rows of 3 values")
 
 
 @both_models
@@ -326,6 +330,7 @@ def test_mistakes_get_422_and_one_sentence(client, body, sentence):
         ("budget=1,000", "budget must be a number"),  # 1 or 1000
         ("budget=-1", "Budget must be a finite number above 0"),
         ("budget=1&recall=0.5", "budget and recall both state the price"),
+        ("budget=1&budget=2", "each option must be stated once: got model, budget, budget."),
         ("reasons=-1", "reasons must be a whole number from 0 to 100"),
         ("reasons=1.5", "reasons must be a whole number"),
         ("weighting=yes=3", "every value of the target needs a weight: no has none"),

@@ -82,16 +82,25 @@ def test_files_of_one_table_must_agree(tmp_path):
     ROWS[["n"]].to_parquet(tmp_path / "1.parquet")
     for other, said in (
         (ROWS[["n"]].astype(str), r"column 'n' is .*string in .*2\.parquet, but int64 in .*1\.parquet"),
-        (ROWS[["x"]], r"2\.parquet lacks the column n of .*1\.parquet"),
+        (ROWS[["x"]], r"2\.parquet lacks the column n of .*1\.parquet and has x instead; all files"),
     ):
         other.to_parquet(tmp_path / "2.parquet")
         with pytest.raises(InvalidInput, match=said):
             open_table(tmp_path)
-    ROWS[["n"]].assign(n=0.5).to_parquet(tmp_path / "2.parquet")
-    assert open_table(tmp_path).read()["n"].sum() == ROWS["n"].sum() + 100
+    ROWS[["n"]].assign(n=0.5, x=1, y=2).to_parquet(tmp_path / "2.parquet")
+    table = open_table(tmp_path)
+    assert table.read()["n"].sum() == ROWS["n"].sum() + 100
+    assert table.notes[0].endswith(
+        f"1.parquet lacks are left out: x (in {tmp_path}/2.parquet), y (in {tmp_path}/2.parquet)"
+    )
     ROWS[["n"]].to_csv(tmp_path / "3.csv", index=False)
     with pytest.raises(InvalidInput, match="names 2 parquet and 1 text files"):
         open_table(tmp_path)
+    for name in "abc":
+        (tmp_path / f"{name}.csv").write_text("p;q\n1,5;2\n3,25;4\n")
+    assert open_table([tmp_path / f"{name}.csv" for name in "abc"]).notes == [
+        "a.csv (and 2 more) was read with decimal commas"
+    ]
 
 
 @pytest.mark.parametrize("scheme", ["memory", "file"])

@@ -202,6 +202,11 @@ def test_all_cells_decide_what_a_mark_means(cells, first):
         (["12b", "14m", "7b"], "category", ""),  # codes, as these of other letters
         (["12b", "14m", "7"], "category", ""),
         ([*"12345678", "3+"], "category", "89% of its cells are numbers: 20 are not (first row 9: '3+')"),
+        (
+            ["1.5", "2.5", "3,5"],
+            "category",
+            'numbers with decimal points and commas, such as "1.5" and "3,5"; write them',
+        ),
         (["A1", "A2", "B1"], "category", ""),
         (["12:30", "12:45", "1:00"], "category", ""),
         (["1.2.3", "1.10.3", "2.0.1"], "category", ""),

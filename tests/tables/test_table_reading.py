@@ -13,7 +13,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from crcen import InvalidInput, InvalidParameter, ReadOptions, fit_files, fit_table, load, predict_table
+from crcen import (
+    InvalidInput,
+    InvalidParameter,
+    ReadOptions,
+    TableClassifier,
+    fit_files,
+    fit_table,
+    load,
+    predict_table,
+)
 from crcen._support.files import atomic_file
 from crcen.exceptions import DataUnavailable
 from crcen.scale import mixed_table
@@ -464,6 +473,8 @@ def test_a_date_column_is_never_text(tmp_path, crcen_command, forms, kind, said)
     (column,) = [one for one in json.loads(out)["columns"] if one["name"] == "when"]
     assert (column["kind"], said in column["note"] + column["plan"]) == (kind, True)
     assert said or not column["note"]
+    notes = TableClassifier().learn_columns(pd.DataFrame({"when": cells, "x": np.arange(120) % 7})).notes_
+    assert (kind == "left out") == any(note.startswith("when is left out: it has dates") for note in notes)
 
 
 @pytest.mark.parametrize("form", ["%d.%m.%Y", "%m/%d/%Y", "%Y-%m-%d", "%d %b %Y"])

@@ -126,6 +126,11 @@ def test_quality_counts_further_actions_and_long_intervals_do_not_touch():
     assert [line.count(")  ") for line in rows[:2]] == [2, 2]
     assert "nan" not in rows[2]
     assert "dearer (0." in "\n".join(found.lines())
+    assert "In this unit a mistake costs 1 on 0, 1 on 1, 1 on 2" in found.lines()
+    assert CostMatrix([[-3, 1], [1, -3]]).unit == ""  # the costs of right decisions matter, too
+    costs = CostMatrix([[0, 0.3, 0.1], [0.2, 0, 0.1]], actions=["r"])
+    same = measure_quality([0, 1, 1, 1, 1, 0], [[0.5, 0.5]] * 6, costs, actions=[1, 1, 2, 0, 1, 0])  # 0.6, as r for all
+    assert (same.saved.value, "0 cheaper (" in "\n".join(same.lines()), costs.unit) == (0.0, True, "")
 
 
 def test_a_class_without_rows_has_no_shares_and_a_probability_of_zero_a_finite_loss():

@@ -249,6 +249,9 @@ def test_batches_that_mean_nothing(batches, sentence):
     with pytest.raises((InvalidInput, InvalidParameter), match=sentence):
         balance_(net, batches, "balanced")
     assert torch.equal(net.bias, before["bias"])
+    data = TensorDataset(torch.randn(8, 36), torch.arange(8) % 2)
+    with pytest.warns(UserWarning, match="a WeightedRandomSampler draws the rows"):
+        balance_(net, DataLoader(data, sampler=WeightedRandomSampler([1.0] * 8, 50)), "balanced")
 
 
 def problem(columns):

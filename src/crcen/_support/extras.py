@@ -15,13 +15,10 @@ def need(module: str, extra: str, purpose: str = "") -> ModuleType:
         return import_module(module)
     except ImportError as error:
         if isinstance(error, ModuleNotFoundError) and (error.name or package).split(".")[0] == package:
-            raise MissingExtra(
-                f"{before}{package} is not installed; get it with: pip install 'crcen[{extra}]'"
-            ) from error
-        raise MissingExtra(  # one of its dependencies is missing or too old
-            f"{before}{package} is installed but cannot be imported ({error}); "
-            f"repair it with: pip install -U 'crcen[{extra}]'"
-        ) from error
+            get = f"get it with: pip install 'crcen[{extra}]'"
+            raise MissingExtra(f"{before}{package} is not installed; {get}") from error
+        why = f"is installed but cannot be imported ({error})"  # one of its dependencies is missing or too old
+        raise MissingExtra(f"{before}{package} {why}; repair it with: pip install -U 'crcen[{extra}]'") from error
 
 
 def installed_version(package: str) -> str | None:

@@ -76,7 +76,7 @@ def export_onnx(model: Estimator, out: str | Path) -> OnnxExport:
     fitted: Estimator = model_of(model)
     check_exportable(fitted, out, model)
     onnx, runtime = need("onnx", "onnx"), need("onnxruntime", "onnx")
-    estimator = getattr(fitted, "estimator_", fitted)
+    estimator: Any = getattr(fitted, "estimator_", fitted)
     require_input(hasattr(estimator, "ensemble_"), f"only models of crcen are exported: got {type(fitted).__name__}.")
     proto = build_graph(fitted)
     classes = [json_value(label) for label in fitted.classes_]
@@ -88,8 +88,9 @@ def export_onnx(model: Estimator, out: str | Path) -> OnnxExport:
     rows, feeds = _trial_rows(fitted, estimator)
     session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
     probabilities, decisions = session.run(["probabilities", "decision"], feeds)
-    largest = float(np.abs(probabilities - fitted.predict_proba(rows)).max())
-    labels, merit = fitted.predict(rows), fitted.decision_function(rows)
+    X = fitted.encode(rows).X if isinstance(fitted, TableClassifier) else rows
+    largest = float(np.abs(probabilities - estimator.predict_proba(X)).max())
+    labels, merit = estimator.predict(X), estimator.decision_function(X)
     labels = labels.astype(np.int64) if labels.dtype.kind == "b" else labels
     best = np.sort(np.column_stack([0.0 * merit, merit]) if merit.ndim == 1 else merit, axis=1)[:, -2:]
     is_tie = best[:, 1] - best[:, 0] < _TOLERANCE * np.maximum(1.0, np.abs(best[:, 1]))  # may fall either way

@@ -246,7 +246,7 @@ class TableFit(FittedTable):
             lines += [] if self.goal is None else [f"Goal: {self.goal}, met by the price below"]
             unit = f" if one miss = {plural(self.model.weighting_.cost_ratio, 'false alarm')}"
         else:
-            lines, unit = [f"{where}:", *self._class_lines()], ""
+            lines, unit = [f"{where}:", *self._class_lines()], quality.costs.unit and f" if {quality.costs.unit}"
         habit = f"{quality.habit} for every row"
         if self.positive is not None:
             habit = "an alarm on every row" if quality.habit == self.model.pos_label_ else "no alarm at all"
@@ -413,8 +413,9 @@ def fit_table(
             frame[audit_probability] = inputs.audit_probabilities(frame, audit_probability, labelled)
         selection = None
         if selected_by is not None:
-            earlier = inputs.model_of(selected_by)
-            found = selection_of(earlier, labelled, earlier.predict_proba(frame))
+            earlier: Any = inputs.model_of(selected_by)
+            own, X = (earlier.estimator_, earlier.encode(frame).X) if hasattr(earlier, "encode") else (earlier, frame)
+            found = selection_of(earlier, labelled, own.predict_proba(X))
             shares = json_value([found.alarm_share, found.quiet_share])
             selection = Selection(int(labelled.sum()), found.n_missing, None, None, None, *shares)
         is_audited = audit_probability is not None or selected_by is not None

@@ -33,7 +33,7 @@ from crcen.theory.intervals import UNKNOWN, Interval, normal_interval
 from crcen.theory.limits import FALSE_ALARM_RATE, WATCHED_COLUMNS_PART
 from crcen.theory.metrics import expected_shares
 from crcen.theory.price import sigmoid
-from crcen.theory.rows import Array, Bools, Index, ShownInOneLine
+from crcen.theory.rows import Array, Bools, Index, ShownInOneLine, four_digits
 from crcen.theory.sequential import ConfidenceSequence
 
 _STATE = ("crcen watch", 6)  # format and version
@@ -63,7 +63,8 @@ class ExpectedRows(NamedTuple):
         paid = self.costs[:, self.actions].T
         mean = (self.p * paid).sum(axis=1)
         variance = np.maximum((self.p * paid**2).sum(axis=1) - mean**2, 0.0)
-        return normal_interval(n_rows * float(mean.mean()), n_rows * math.sqrt(float(variance.sum())) / len(self.p))
+        value, low, high = normal_interval(float(mean.mean()), math.sqrt(float(variance.sum())) / len(self.p))
+        return Interval(value, max(low, float(paid.min())), min(high, float(paid.max()))).scaled(n_rows)
 
 
 class ExpectedMetric(NamedTuple):
@@ -109,15 +110,16 @@ class ExpectedFigures:
         """Metrics with 95 % intervals, each with the value of training."""
         lines = []
         for label, own in self.figures.items():
-            form, most, of = (".3g", math.inf, unit) if label is None else (".2f", 1.0, "")
+            show, of = (four_digits, unit) if label is None else ("{:.2f}".format, "")
             words = []
             for name, here in own.items():
                 if math.isnan(here.value):
                     continue
                 then = UNKNOWN if before is None else before.figures[label][name]
-                beside = "" if math.isnan(then.value) else f", {then.value:{form}} in training"
-                between = f"({max(here.low, 0):{form}} to {min(here.high, most):{form}}{beside})"
-                words += [f"{EXPECTED_METRICS[name].title} {here.value:{form}}{of} {between}"]
+                beside = "" if math.isnan(then.value) else f", {show(then.value)} in training"
+                low, high = here[1:3] if label is None else np.clip(here[1:3], 0.0, 1.0)
+                between = f"({show(low)} to {show(high)}{beside})"
+                words += [f"{EXPECTED_METRICS[name].title} {show(here.value)}{of} {between}"]
             start = "" if label is None or len(self.figures) == 2 else f"{label}: "
             lines += [start + ", ".join(words)] if words else []
         return lines

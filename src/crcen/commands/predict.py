@@ -137,7 +137,9 @@ class TablePredictions(Result):
                 table.append((str(label), f"{count:,}", rows))
             lines = [f"  {label:24.24s} {count:>9}{share:>10}" for label, count, share in table]
             per_row = f"{self.expected_cost / max(self.n_rows, 1):.4g} per row"
-            expected = f"expected cost {count_text(self.expected_cost)}, {per_row}"
+            cost = f"expected cost {count_text(self.expected_cost)}, {per_row}"
+            unit = "" if self.price is None else self.price.cost_matrix.for_classes([*self.expected]).unit
+            expected = f"{cost}, if {unit}" if unit else cost
         elif self.goal is not None or self.review is not None:
             lines = [str(self.review if self.goal is None else self.goal)]
         elif self.price is None:

@@ -59,18 +59,17 @@ def step_values(curve: ExpenseCurve, noise: float = 1.0, effect: float = 1.0) ->
     values = []
     for one in curve:
         z = one.deviation(noise, effect)
-        values.append(
-            {
-                "label": json_value(curve.rows.label(one.number)),
-                "bracket": [plain_price(one.bracket_low), plain_price(one.bracket_high)],
-                **attributes(one, "catches false_alarms=delta_fp expense"),
-                "interval": [json_value(one.low), json_value(one.high)],
-                "verdict": one.verdict,
-                "standard_deviations": json_value(z),
-                "is_beyond_noise": abs(z) > EXPENSE_Z,
-                "reason": one.sentence(z),
-            }
-        )
+        own: Values = {
+            "label": json_value(curve.rows.label(one.number)),
+            "bracket": [plain_price(one.bracket_low), plain_price(one.bracket_high)],
+            **attributes(one, "catches false_alarms=delta_fp expense"),
+            "interval": [json_value(one.low), json_value(one.high)],
+            "verdict": one.verdict,
+            "standard_deviations": json_value(z),
+            "is_beyond_noise": abs(z) > EXPENSE_Z,
+            "reason": one.sentence(z),
+        }
+        values.append(own)
     return values
 
 
@@ -169,12 +168,7 @@ def stated_costs(given: CostsLike, classes: Sequence[object]) -> CostMatrix:
     found = costs_from(given, classes)
     differ = found.is_per_row or (np.ptp(found.costs, axis=1) > 0.0).any()
     require(differ, "costs must differ between decisions: these costs are the same for every decision.", "costs")
-    added = [float(np.max(found.added_by_mistake(k))) for k in range(found.n_classes)]
-    # Beside others or further actions, some class may not be worth deciding right.
-    k, may_be_meant = int(np.argmin(added)), (found.n_classes > 2 or found.actions) and max(added) > 0.0
-    got = f"got {found.costs[..., k, k].max():g} for deciding {classes[k]} where it is true, and less for an error"
-    gains = f"{got}; if these are gains, subtract each of them from the largest one."
-    require(added[k] >= 0.0 or may_be_meant, f"costs must be lowest for right decisions: {gains}", "costs")
+    found.check_right_is_cheapest()
     return found
 
 

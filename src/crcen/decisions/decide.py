@@ -42,9 +42,8 @@ def _cost_matrix(price: object, n_pos: float | None = None, n_neg: float | None 
         raise InvalidParameter("class counts come in pairs: pass both n_pos and n_neg, or neither")
     if not isinstance(price, Price) and isinstance(as_spec(price), Alpha):
         if n_pos is None:
-            raise InvalidParameter(
-                f"{price!r} is a price only with class counts: pass n_pos and n_neg, or a fitted model's weighting_"
-            )
+            counts = "pass n_pos and n_neg, or a fitted model's weighting_"
+            raise InvalidParameter(f"{price!r} is a price only with class counts: {counts}")
         price = resolve(price, n_pos, n_neg)
     return CostMatrix.binary(fn=cost_ratio_of(price))
 

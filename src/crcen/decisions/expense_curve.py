@@ -413,9 +413,8 @@ def choose_weighting(
     more often. With a confidence, new rows meet either with that probability, by the fitted model that was judged.
     """
     if not isinstance(goal, Mapping) and goal_of(goal) is None:
-        raise InvalidParameter(
-            f"a goal must be Capacity(200), RecallAtLeast(0.9) or PrecisionAtLeast(0.5), got a {type(goal).__name__}"
-        )
+        got = f"got a {type(goal).__name__}"
+        raise InvalidParameter(f"a goal must be Capacity(200), RecallAtLeast(0.9) or PrecisionAtLeast(0.5), {got}")
     rows = _rows(source, X, y, sample_weight)
     weights, numbers, p = rows.weights / rows.weights.mean(), rows.y, rows.p  # the unit of weights has no meaning
     groups = checks.check_clusters(clusters, weights.size)
@@ -513,9 +512,8 @@ def _least_class_weights(rows: CurveRows, recalls: Mapping[Hashable, float]) -> 
             break
         if np.abs(log_weights - before).max() <= 1e-8:
             return dict(zip(known, np.exp(log_weights).tolist(), strict=True)), (log_p + log_weights).argmax(axis=1)
-    raise InvalidParameter(
-        "these recalls cannot be reached together on these rows with any weights: lower the recall of a class."
-    )
+    message = "these recalls cannot be reached together on these rows with any weights"
+    raise InvalidParameter(f"{message}: lower the recall of a class.")
 
 
 def stratified_splits(cv: Splitter, X: Rows, y: ArrayLike, random_state: int) -> list[tuple[Index, Index]]:

@@ -385,9 +385,8 @@ def _opened(state: object) -> Values:
     """The state of a monitor, perhaps read from a file; an error for any other value."""
     if not isinstance(state, dict) or (state.get("format"), state.get("version")) != (_FORMAT, _VERSION):
         found = {name: state.get(name) for name in ("format", "version")} if isinstance(state, dict) else state
-        raise InvalidInput(
-            f"the state must be of the format {_FORMAT!r}, version {_VERSION}, got {short(found, 60)}: start a new one"
-        )
+        wanted = f"the format {_FORMAT!r}, version {_VERSION}"
+        raise InvalidInput(f"the state must be of {wanted}, got {short(found, 60)}: start a new one")
     digest = state_digest({name: value for name, value in state.items() if name != "digest"})
     if not digest or state.get("digest") != digest:
         raise InvalidInput("the state of the monitor is damaged: its digest does not match; start a new monitor")
@@ -480,6 +479,8 @@ class Batch:
     def __init__(
         self, y: Index, q: Array, weights: ArrayLike | None, segments: ArrayLike | None, clusters: ArrayLike | None
     ) -> None:
+        if len(q) != y.size:
+            raise InvalidInput(f"y must have one label for each of {len(q)} rows: got {y.size}.")
         self.numbers, self.q, self.weights = y, q, check_row_weights(weights, y.size)
         self.segments = None if segments is None else row_segments(segments, y.size)
         self.clusters = check_clusters(clusters, y.size)

@@ -105,12 +105,8 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
                 self._calibrate(X, labels, given, groups)
             elif doubt:
                 methods = "'isotonic' or 'temperature'" if own.n_classes == 2 else "'temperature'"
-                warnings.warn(
-                    f"a prior shift cannot be exact here: {doubt}; method={methods} calibrates on out-of-fold rows "
-                    f"instead.",
-                    UserWarning,
-                    stacklevel=2,
-                )
+                instead = f"method={methods} calibrates on out-of-fold rows instead"
+                warnings.warn(f"a prior shift cannot be exact here: {doubt}; {instead}.", UserWarning, stacklevel=2)
         return self
 
     @property
@@ -166,12 +162,9 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         if isinstance(own, Price):  # ours: natural probabilities, decided at the price it was given
             return Price(own.weights, own.counts, own.costs)  # by class, whichever is positive
         if labels.n_classes == 2 and self.odds_factor_ == 1.0:
-            warnings.warn(
-                "no price was given and the estimator was trained without a weight, so predict decides at ½, where a "
-                "rare class is seldom found; give price=, such as Budget(10), or price=None for ½ on purpose.",
-                UserWarning,
-                stacklevel=3,
-            )
+            half = "no price was given and the estimator was trained without a weight, so predict decides at ½"
+            advice = "give price=, such as Budget(10), or price=None for ½ on purpose"
+            warnings.warn(f"{half}, where a rare class is seldom found; {advice}.", UserWarning, stacklevel=3)
         return Price(self.class_factors_, np.ones(labels.n_classes))
 
     def _given_estimator(self) -> Estimator:

@@ -55,10 +55,8 @@ class Calibration(Checked):
             return cls(balance=value is not None, probability="shift", training_weighting=AT_PRICE)
         if isinstance(value, str) and value == "out_of_fold":
             return cls()
-        raise InvalidParameter(
-            f"calibration must be 'out_of_fold', 'paper', None or a Calibration: got {value!r}.",
-            parameter="calibration",
-        )
+        message = f"calibration must be 'out_of_fold', 'paper', None or a Calibration: got {value!r}."
+        raise InvalidParameter(message, parameter="calibration")
 
     @property
     def is_at_price(self) -> bool:

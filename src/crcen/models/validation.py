@@ -85,10 +85,8 @@ def check_rows(estimator: Estimator, X: Rows, y: ArrayLike = "no_validation", *,
         is_about_values = hasattr(X, "columns") if isinstance(error, TypeError) else "convert" in str(error)
         bad = _unreadable_columns(X) if is_about_values else []
         if bad:
-            raise InvalidInput(
-                f"X must hold numbers: column {listed(bad, 5)} does not; encode it first, for example with "
-                f"sklearn.preprocessing.OneHotEncoder or skrub.TableVectorizer."
-            ) from error
+            encode = "encode it first, for example with sklearn.preprocessing.OneHotEncoder or skrub.TableVectorizer"
+            raise InvalidInput(f"X must hold numbers: column {listed(bad, 5)} does not; {encode}.") from error
         if isinstance(error, TypeError):
             raise
         lengths = "X and y must have the same number of rows: " if "inconsistent" in str(error) else ""

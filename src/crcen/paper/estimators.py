@@ -492,10 +492,9 @@ class EUSBoostClassifier(SignedScoreClassifier):
         """The rows that evolution sees: all of them, or a draw."""
         if len(is_pos) <= self.max_rows:
             return np.arange(len(is_pos))
+        drawn = f"evolution and trees see a random draw of {self.max_rows}; the time grows with the square of max_rows"
         warnings.warn(
-            f"{type(self).__name__} has {len(is_pos)} rows and max_rows={self.max_rows}: evolution and trees see a "
-            f"random draw of {self.max_rows}; the time grows with the square of max_rows.",
-            stacklevel=4,
+            f"{type(self).__name__} has {len(is_pos)} rows and max_rows={self.max_rows}: {drawn}.", stacklevel=4
         )
         positives, negatives = (random.permutation(np.flatnonzero(own)) for own in (is_pos, ~is_pos))
         n_pos = min(len(positives), self.max_rows // 2)

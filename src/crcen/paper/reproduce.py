@@ -96,18 +96,17 @@ def table1(rows: Rows) -> Table:
     groups = pd.DataFrame(list(rows)).groupby(["simulation", "weighting"], sort=False) if rows else ()
     for (name, label), own in groups:
         paper, mean, sd = published("table1", name, label, "lhs"), own["lhs"].mean(), own["lhs"].std()
-        lines.append(
-            {
-                "simulation": name.capitalize(),
-                "weight": _LABELS[label],
-                "theory (RHS)": f"{own['rhs'].iloc[0]:g}",
-                "ours (LHS)": f"{mean:.2f} ({sd:.2f})",
-                "paper (LHS)": f"{paper[0]:.2f} ({paper[1]:.2f})" if paper else "",
-                "paper − ours, in our sd": f"{(paper[0] - mean) / sd:+.2f}" if paper else "",
-                "largest training residual": f"{own['train_residual'].max():.1e}",
-                "runs": str(len(own)),
-            }
-        )
+        line = {
+            "simulation": name.capitalize(),
+            "weight": _LABELS[label],
+            "theory (RHS)": f"{own['rhs'].iloc[0]:g}",
+            "ours (LHS)": f"{mean:.2f} ({sd:.2f})",
+            "paper (LHS)": f"{paper[0]:.2f} ({paper[1]:.2f})" if paper else "",
+            "paper − ours, in our sd": f"{(paper[0] - mean) / sd:+.2f}" if paper else "",
+            "largest training residual": f"{own['train_residual'].max():.1e}",
+            "runs": str(len(own)),
+        }
+        lines.append(line)
     note = "Key equation (1 − q̄_pos)/q̄_neg on rows not seen in training; mean and standard deviation over runs."
     return Table("Table 1", lines, note)
 
@@ -133,18 +132,17 @@ def table2(rows: Rows) -> Table:
         ours = {column: float(row[column]) for column in metrics}
         ours["imbalance_ratio"] = float(f"{ours['imbalance_ratio']:.2g}")
         agrees = all(cell is None or ours[column] == cell[0] for column, cell in paper.items())
-        lines.append(
-            {
-                "dataset": row["dataset"],
-                "rows": str(row["n_samples"]),
-                "features": str(row["n_features"]),
-                "positive": str(row["n_pos"]),
-                "IR": f"{row['imbalance_ratio']:.2f}",
-                **{f"paper {column}": f"{cell[0]:g}" if cell else "" for column, cell in paper.items()},
-                "agrees": "yes" if agrees else "no",
-                "source": row["source"],
-            }
-        )
+        line = {
+            "dataset": row["dataset"],
+            "rows": str(row["n_samples"]),
+            "features": str(row["n_features"]),
+            "positive": str(row["n_pos"]),
+            "IR": f"{row['imbalance_ratio']:.2f}",
+            **{f"paper {column}": f"{cell[0]:g}" if cell else "" for column, cell in paper.items()},
+            "agrees": "yes" if agrees else "no",
+            "source": row["source"],
+        }
+        lines.append(line)
     return Table("Table 2", lines, "Data sets as loaded, beside the paper's description (IR there has two digits).")
 
 
@@ -409,18 +407,17 @@ def figure1_tables(rows: Rows, settings: Settings) -> dict[str, Table]:
     lines = []
     for entry in expenses(rows):
         known = entry["per_split"][np.isfinite(entry["per_split"])]
-        lines.append(
-            {
-                "dataset": entry["dataset"],
-                "curve": CURVES[entry["curve"]],
-                "step": f"{entry['from']} → {entry['to']}",
-                "expense": f"{entry['expense']:.2f}" if np.isfinite(entry["expense"]) else entry["reason"],
-                "over splits": f"{known.min():.2f} to {known.max():.2f}" if len(known) else "",
-                "splits defined": f"{len(known)} of {len(entry['per_split'])}",
-                "bracket": f"[{entry['low']:.2f}, {entry['high']:.2f}]",
-                "verdict": entry["verdict"],
-            }
-        )
+        line = {
+            "dataset": entry["dataset"],
+            "curve": CURVES[entry["curve"]],
+            "step": f"{entry['from']} → {entry['to']}",
+            "expense": f"{entry['expense']:.2f}" if np.isfinite(entry["expense"]) else entry["reason"],
+            "over splits": f"{known.min():.2f} to {known.max():.2f}" if len(known) else "",
+            "splits defined": f"{len(known)} of {len(entry['per_split'])}",
+            "bracket": f"[{entry['low']:.2f}, {entry['high']:.2f}]",
+            "verdict": entry["verdict"],
+        }
+        lines.append(line)
     pairs: list[Values] = []
     frame = pd.DataFrame(list(rows))
     for name, curve in product(frame["dataset"].unique(), CURVES):

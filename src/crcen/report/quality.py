@@ -188,7 +188,9 @@ class RowMetrics:
                     for name, values in drawn.items():
                         values.append(metrics[name].value(sample))
                     progress(1)
-            limits |= {name: formulas.percentile_interval(np.array(values), LEVEL) for name, values in drawn.items()}
+            # Without an error, or without a catch, no resample varies, which is no interval of a single value.
+            varied = {name: np.array(values) for name, values in drawn.items() if len(set(np.round(values, 9))) > 1}
+            limits |= {name: formulas.percentile_interval(values, LEVEL) for name, values in varied.items()}
         return {name: Interval(value, *limits.get(name, UNKNOWN[1:])) for name, value in found.items()}
 
 
@@ -211,10 +213,8 @@ def too_good(roc_auc: float) -> list[str]:
     """A note if classes are separated so well that a leak is likely, as CRC005 has it."""
     if not roc_auc >= NEAR_PERFECT_AREA:
         return []
-    return [
-        f"the classes are separated almost perfectly (ROC AUC {roc_auc:.5g}): look for a column that is filled "
-        "in after the event (CRC005)"
-    ]
+    separated = f"the classes are separated almost perfectly (ROC AUC {roc_auc:.5g})"
+    return [f"{separated}: look for a column that is filled in after the event (CRC005)"]
 
 
 def of_no_use(log_loss: float, class_weights: Sequence[float], where: str = "") -> list[str]:
@@ -222,10 +222,8 @@ def of_no_use(log_loss: float, class_weights: Sequence[float], where: str = "") 
     by_share = share_log_loss(class_weights)
     if not log_loss >= by_share:
         return []
-    return [
-        f"the model is of no use here: its log loss{where} is {log_loss:.4g}, and {by_share:.4g} by the class "
-        f"shares alone, without any column"
-    ]
+    losses = f"its log loss{where} is {log_loss:.4g}, and {by_share:.4g} by the class shares alone"
+    return [f"the model is of no use here: {losses}, without any column"]
 
 
 STEPS_PER_DECADE = 100

@@ -232,9 +232,14 @@ class ArrowSource:
         files = self._listed(source)
         self._features: tuple[str, ...] = tuple(features) if features is not None else ()
         self._kinds: dict[str, tuple[str, str]] = {}  # column → (kind, where it was first seen)
+        self._extra: dict[str, str] = {}  # column that the first file lacks → the first file that has it
         self._files: list[_File] = []
         self._pieces: list[_Piece] = []
         self._each(files, self._add)
+        if self._extra and features is None:
+            found = listed(f"{column} (in {name})" for column, name in self._extra.items())
+            message = f"columns that the first file lacks are left out: {found}; features=[…] chooses columns."
+            warnings.warn(message, UserWarning, stacklevel=4)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -320,6 +325,8 @@ class ArrowSource:
             self._features = tuple(column for column in schema.names if column not in {*wanted, *left_out})
         if not self._features:
             raise InvalidInput(f"{name} holds no column but {', '.join(wanted)}: there is nothing to learn from.")
+        known = {*wanted, *self._features, *index_columns(schema)}
+        self._extra = {one: name for one in schema.names if one not in known} | self._extra
         for column in (*wanted, *self._features):
             if column not in schema.names:
                 raise InvalidInput(f"{name} has no column {column!r}; it has {listed(schema.names)}.")

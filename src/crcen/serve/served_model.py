@@ -18,6 +18,7 @@ from crcen import CostMatrix, CrcenError, InvalidInput, InvalidParameter, ReadOp
 from crcen._support.text import closest, json_value, listed, plural, reject_constant
 from crcen.commands.inputs import require, require_input
 from crcen.commands.rules import RowRule, stated_costs, weights_by_label, with_default
+from crcen.exceptions import DataUnavailable
 from crcen.tables.reading import open_table
 from crcen.theory.goals import GOALS, ThresholdGoal, goal_of
 from crcen.theory.price import Price, sigmoid
@@ -53,7 +54,7 @@ OPTIONS = {
     "lam": Option("number", "Weight of a positive row", crcen.Lam),
     **{name: Option(*kind.statement.request, kind) for name, kind in GOALS.items()},
     "balanced": Option("boolean", "Equal total weight of all classes"),
-    "weighting": Option("string", "Weight of each class: fine=1,worn=5"),
+    "weighting": Option("string", "Weight of each class: fine=1,worn=5, balanced or none"),
     "costs": Option("array", "Cost matrix: a list of rows, or an object with costs, labels and actions"),
 }
 
@@ -95,7 +96,10 @@ def csv_rows(body: bytes, model: TableClassifier, most_rows: int) -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="crcen-serve-") as folder:
         path = Path(folder) / "body.csv"
         path.write_bytes(body)
-        frame = open_table(path, ReadOptions().with_training(model)).read()
+        try:
+            frame = open_table(path, ReadOptions().with_training(model)).read()
+        except (InvalidInput, DataUnavailable) as error:
+            raise InvalidInput(str(error).replace(str(path), "the CSV body")) from None
     _check_number(len(frame), most_rows, "column names alone")
     cells = frame.astype(object).where(frame.notna(), None)
     return by_row({str(name): cells[name].tolist() for name in cells.columns})
@@ -249,7 +253,9 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:60]}…"
 
 
-def _weights(value: object, labels: list[object]) -> list[float]:
+def _weights(value: object, labels: list[object]) -> list[float] | str | None:
+    if value in ("balanced", "none"):
+        return None if value == "none" else str(value)
     if isinstance(value, str):
         value = dict(part.rpartition("=")[::2] for part in value.split(","))
     if not isinstance(value, Mapping):
@@ -408,10 +414,9 @@ class ServedModel:
         for keys in key_sets:
             if not keys & columns:
                 number = next(i for i, row in enumerate(rows, 1) if row.keys() == keys)
-                raise InvalidInput(
-                    f"{f'row {number}' if len(rows) > 1 else 'the row'} has none of the model's columns, "
-                    f"{listed(columns)}: got {listed(sorted(keys), longest=40) or 'no column'}."
-                )
+                where = f"row {number}" if len(rows) > 1 else "the row"
+                got = listed(sorted(keys), longest=40) or "no column"
+                raise InvalidInput(f"{where} has none of the model's columns, {listed(columns)}: got {got}.")
             extra, left_out = sorted(keys - known), columns - keys
             for name in extra if left_out else ():
                 if (meant := closest(name, left_out)) is not None:

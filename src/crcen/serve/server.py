@@ -374,6 +374,8 @@ class Service:
         if kind not in ("application/json", "text/csv", "application/x-www-form-urlencoded", ""):
             raise InvalidInput(f"content type must be application/json or text/csv: got {kind[:60]}.")
         query, is_csv = dict(request.query_params), kind == "text/csv"
+        given = [name for name, _ in request.query_params.multi_items()]
+        require(len(given) == len(query), f"each option must be stated once: got {listed(given, longest=40)}.")
         return await self._run(lambda: self._predict(body, is_csv, query), len(body) + _SMALL_BODY * is_csv)
 
     def _predict(self, body: bytes, is_csv: bool, query: dict[str, str]) -> dict[str, object]:
@@ -573,9 +575,8 @@ class Service:
             future = asyncio.get_running_loop().run_in_executor(self._pool, work)
             return await asyncio.wait_for(future, self.settings.timeout)
         except TimeoutError:
-            raise HTTPException(
-                503, f"the request took longer than {self.settings.timeout:g} s: send fewer rows."
-            ) from None
+            took = f"the request took longer than {self.settings.timeout:g} s"
+            raise HTTPException(503, f"{took}: send fewer rows.") from None
         finally:
             self._n_waiting -= 1
 

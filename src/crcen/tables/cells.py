@@ -176,12 +176,13 @@ class NumberReading:
     units: tuple[str, ...] = ()  # if they differ, or only some cells have one
     different: tuple[str, ...] = ()  # cells of these units
     n_bare: int = 0  # cells without % in a column of percent
+    swapped: str = ""  # a cell with the other decimal mark, if all odd cells have it, a few aside
 
     @property
     def is_amount(self) -> bool:
         """Whether the cells are numbers to a person, if of different units or with too many odd ones among them."""
         if not self.units:
-            return self.share > _MOSTLY
+            return self.share > _MOSTLY or bool(self.swapped)
         are_known = any(unit in "%‰" or _CURRENCY.fullmatch(unit) or unit == "no unit" for unit in self.units)
         return are_known or all(map(_UNITS.fullmatch, self.units))
 
@@ -222,6 +223,9 @@ def read_numbers(codes: Index, distinct: Series) -> NumberReading | None:
     first = {cell.affix or "no unit": text for cell, text in zip(cells[::-1], distinct[::-1], strict=True) if cell}
     is_odd = np.append(~fits & ~is_mark, False)[codes]
     n_odd, n_numbers = int(is_odd.sum()), int(counts[fits].sum())
+    swap = Notation("," if notation.decimal == "." else ".", "", notation.affix)
+    swaps = ~fits & np.isfinite(swap.values(cells)[:-1])
+    are_swapped = n_odd - int(counts[swaps].sum()) <= _MOST_ODD * (n_odd + n_numbers)
     return NumberReading(
         notation=notation,
         values=finite(values[codes]),
@@ -234,6 +238,7 @@ def read_numbers(codes: Index, distinct: Series) -> NumberReading | None:
         units=differing,
         different=tuple(first[unit] for unit in differing if unit in first),
         n_bare=affixes[""] if notation.affix in ("%", "‰") else 0,
+        swapped=str(distinct[swaps][0]) if are_swapped and swaps.any() else "",
     )
 
 
@@ -422,26 +427,26 @@ def mixed_dates(text: Series) -> tuple[str | None, str] | None:
     parts = text.str.extract(f"^(?:{_NUMERIC})$").dropna(subset="first")
     # The day is the number above 12, or the first one before points.
     n_first, n_second = (int((parts[name].astype(int) > 12).sum()) for name in ("first", "second"))
+    if n_first and n_second:
+        above = f"the first number is above 12 in {n_first:,} cells and the second in {n_second:,}"
+        return None, f"has dates that contradict each other: {above}"
     has_points = len(parts) > 0 and not n_second and bool((parts["mark"] == ".").all())
     order = "day-first" if n_first or has_points else "month-first"
     dates = parse_mixed(text, order)
-    if dates.notna().mean() < _MOSTLY_DATES and not (n_first and n_second):
+    if dates.notna().mean() < _MOSTLY_DATES:
         return None
     shapes = text.str.replace(r"\d", "9", regex=True).str.replace(r"[^\W\d_]+", "a", regex=True)
     shapes = shapes.str.replace(r"9+(?=[/.\- ])", "9", regex=True).where(dates.notna().to_numpy())
     counts, odd = shapes.value_counts(), text[dates.isna().to_numpy()]
     examples = [str(text[(shapes == shape).fillna(False)].iloc[0]) for shape in counts.index[:3]]
-    is_unknown = bool(n_first and n_second) or (len(parts) > 0 and not n_first and not n_second and len(counts) > 1)
+    is_unknown = len(parts) > 0 and not n_first and not n_second and len(counts) > 1
     # A reason why a column is left out is stored in the model, so it shows patterns and no cells.
     patterns = [re.sub(r"[^\W\d_]", "a", re.sub(r"\d", "9", one)) for one in examples]
     shown = patterns if is_unknown else [f'"{one}"' for one in examples]
     cells = ", ".join(f"{one} in {n:,} cells" for one, n in zip(shown, counts, strict=False))
     message = f"has dates in {len(counts)} formats ({cells})" if len(counts) > 1 else "has dates"
     message += f" and {len(odd):,} other cells, taken as missing" if len(odd) else ""
-    if n_first and n_second:
-        above = f"the first number is above 12 in {n_first:,} cells and the second in {n_second:,}"
-        message += f" that contradict each other: {above}"
-    elif is_unknown:
+    if is_unknown:
         message += f", and {AMBIGUOUS}"
     elif len(counts) == 1 and not len(odd):  # 03-Mar-24, 31/3/24 and 3.4.24 are clear
         is_clear = n_first or n_second or has_points or parse_mixed(text, ORDERS[0]).equals(dates)

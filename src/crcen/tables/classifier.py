@@ -1,5 +1,6 @@
 """TableClassifier: a network for tables of numbers, categories, dates, texts and gaps."""
 
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from inspect import signature
@@ -11,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from crcen._support.text import closest, missing_columns
+from crcen._support.text import closest, listed, missing_columns, plural
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.fitted import FittedEnsemble, transactional_fit
 from crcen.models.reasons import Reasons, explain_rows, spelled
@@ -42,7 +43,8 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     of at most 255 strings become zeros and ones; other strings become components of their character n-grams. Values and
     n-grams of fewer than five rows have no column of their own. Numbers and dates are clipped half a training range
     beyond either end. A missing value is filled; if training rows had missing values in that column, an extra column
-    states which are missing. ``dropped_`` has columns that are constant, empty, nested or identify rows.
+    states which are missing. ``dropped_`` has columns that are constant, empty, nested or identify rows. Cells of
+    new rows that cannot be read are missing values, with a warning.
 
     Parameters
     ----------
@@ -247,7 +249,8 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def notes_(self) -> list[str]:
         """Notes for the user on how columns were read."""
         check_is_fitted(self, "columns_")
-        return [column.note for column in self.columns_ if column.note]
+        dates = [f"{one.name} is left out: it {one.reason}" for one in self.dropped_ if "has dates" in one.reason]
+        return [column.note for column in self.columns_ if column.note] + dates
 
     @property
     def encoded_names_(self) -> list[str]:
@@ -255,21 +258,29 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "columns_")
         return [name for column in self.columns_ for name in column.encoded_names]
 
+    def _inputs(self, X: TableLike) -> Array:
+        """Encoded rows, with a warning of cells that cannot be read, which `encode` counts without one."""
+        encoded = self.encode(X)
+        if encoded.unreadable:
+            cells = listed(f"{name} ({plural(n, 'row')})" for name, n in encoded.unreadable.items())
+            warnings.warn(f"cells that cannot be read are taken as missing: {cells}.", UserWarning, stacklevel=3)
+        return encoded.X
+
     def predict(self, X: TableLike) -> Decisions:
         """Decide at the stated price."""
-        return self.estimator_.predict(self.encode(X).X)
+        return self.estimator_.predict(self._inputs(X))
 
     def predict_proba(self, X: TableLike) -> Array:
         """Natural posterior, (n, K) in the order of ``classes_``."""
-        return self.estimator_.predict_proba(self.encode(X).X)
+        return self.estimator_.predict_proba(self._inputs(X))
 
     def weighted_proba(self, X: TableLike) -> Array:
         """Probabilities under the weighting, in the shape of `predict_proba`."""
-        return self.estimator_.weighted_proba(self.encode(X).X)
+        return self.estimator_.weighted_proba(self._inputs(X))
 
     def decision_function(self, X: TableLike) -> Array:
         """Weighted logit of ``classes_[1]``; a column for each class, or action, where there are more than two."""
-        return self.estimator_.decision_function(self.encode(X).X)
+        return self.estimator_.decision_function(self._inputs(X))
 
     def reasons(
         self, X: TableLike, *, background: TableLike = None, classes: PerRow = None, random_state: int = 0

@@ -706,6 +706,9 @@ def _why_no_number(cells: ColumnCells, taken_for: str) -> str:
         such = listed(f'"{cell}"' for cell in reading.different)
         differ = f"their units differ ({', '.join(reading.units)}), such as {such}"
         return f"{taken} its cells begin or end in numbers: {differ}; write them in one unit to use them as numbers"
+    if reading.swapped:
+        marks = f'decimal points and commas, such as "{reading.example}" and "{reading.swapped}"'
+        return f"{taken} its cells are numbers with {marks}; write them alike to use them as numbers"
     first = cells.at(reading.first_odd)
     return f"{taken} {reading.share:.0%} of its cells are numbers: {reading.n_odd} are not (first {first})"
 

@@ -57,8 +57,14 @@ class Table:
 
     @property
     def notes(self) -> list[str]:
-        """Notes for the user on how it was read."""
-        return [note for part in self.parts for note in part.notes]
+        """Notes for the user on how it was read; one for all files that were read alike."""
+        found: dict[tuple[str, str], list[str]] = {}
+        for part in self.parts:
+            for note in part.notes:
+                before, name, after = note.partition(part.name if part.file is None else part.file.short)
+                found.setdefault((before, after), []).append(name)
+        more = ("" if len(names) == 1 else f" (and {len(names) - 1:,} more)" for names in found.values())
+        return [before + names[0] + n + after for ((before, after), names), n in zip(found.items(), more, strict=True)]
 
     @property
     def marks(self) -> "Counter[tuple[str, str]]":
@@ -213,12 +219,18 @@ def _table(parts: Sequence[Part], options: ReadOptions, native: TableLike = None
     if len(parts) == 1:
         name = first.name if is_url(first.name) else Path(first.name).name if first.name[-1] != "/" else first.name
     options.check_columns(first.columns, name)
+    extra: dict[str, str] = {}  # column that the first file lacks → the first file that has it
     for part in parts[1:]:
         absent = [column for column in first.columns if column not in part.columns]
+        own = [column for column in part.columns if column not in first.columns]
         if absent:
-            columns = listed(absent, 5)
-            message = f"{part.name} lacks the column {columns} of {first.name}; all files need the same columns."
-            raise InvalidInput(message)
+            lacks = f"lacks the column{'s' * (len(absent) > 1)} {listed(absent, 5)} of {first.name}"
+            instead = f" and has {listed(own, 5)} instead" if own else ""
+            raise InvalidInput(f"{part.name} {lacks}{instead}; all files need the same columns.")
+        extra = dict.fromkeys(own, part.name) | extra
+    if extra:
+        found = listed((f"{column} (in {where})" for column, where in extra.items()), 5)
+        first.notes.append(f"columns that {first.name} lacks are left out: {found}")
     return Table(name, first.columns, tuple(parts), options, native)
 
 

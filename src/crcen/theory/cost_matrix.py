@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from crcen._support.text import listed
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.checks import check_probabilities
 from crcen.theory.rows import Array, FloatOrArray, Shown, alarms_above, as_numpy, divided, scalar
@@ -139,6 +140,16 @@ class CostMatrix(Shown):
         errors = np.delete(self.costs[..., k, : self.n_classes], k, axis=-1)
         return np.asarray(errors.min(axis=-1) - self.costs[..., k, k])
 
+    def check_right_is_cheapest(self) -> None:
+        """Reject gains: costs in which errors are cheaper than right decisions."""
+        added = [float(np.max(self.added_by_mistake(k))) for k in range(self.n_classes)]
+        # Beside others or further actions, some class may not be worth deciding right.
+        k, may_be_meant = int(np.argmin(added)), (self.n_classes > 2 or self.actions) and max(added) > 0.0
+        if added[k] < 0.0 and not may_be_meant:
+            got = f"got {self.costs[..., k, k].max():g} for deciding {self.names[k]} where it is true"
+            gains = f"{got}, and less for an error; if these are gains, subtract each of them from the largest one."
+            raise InvalidParameter(f"costs must be lowest for right decisions: {gains}", parameter="costs")
+
     def for_classes(self, classes: Sequence[object], positive: object = None) -> "CostMatrix":
         """The same costs with rows and columns in the order of ``classes``; a binary matrix needs the positive one."""
         wanted = [_plain(label) for label in classes]
@@ -187,6 +198,14 @@ class CostMatrix(Shown):
         weights = away.mean(axis=1)
         same = np.abs(away - weights[:, None]).max() <= 1e-12 * np.abs(self.costs).max()
         return np.asarray(weights) if same and (weights > 0.0).all() else None
+
+    @property
+    def unit(self) -> str:
+        """What a mistake costs if right decisions cost nothing and mistakes the weight of their class; else empty."""
+        weights = self.class_weights()
+        if weights is None or np.diag(self.costs).any():
+            return ""
+        return "a mistake costs " + listed(f"{w:.4g} on {label}" for w, label in zip(weights, self.names, strict=True))
 
     def probabilities(self, p: ArrayLike) -> Array:
         """Checked probabilities (n, K); those of the second one of two classes may be given alone, (n,)."""

@@ -63,12 +63,12 @@ class KeyEquation(ShownInOneLine):
     @property
     def outflows(self) -> Array:
         """w_k Σ_{y=k} s (1 − q_k) of each class."""
-        return np.asarray(self._between().sum(axis=1))
+        return np.asarray((self.flows * (1.0 - np.eye(self.n_classes))).sum(axis=1))
 
     @property
     def inflows(self) -> Array:
         """What each class receives from the others."""
-        return np.asarray(self._between().sum(axis=0))
+        return np.asarray((self.flows * (1.0 - np.eye(self.n_classes))).sum(axis=0))
 
     @property
     def residuals(self) -> Array:
@@ -158,9 +158,6 @@ class KeyEquation(ShownInOneLine):
 
     def _mean(self, row: int, column: int) -> float:
         return float(self.flows[row, column] / self.flows[row].sum())
-
-    def _between(self) -> Array:
-        return self.flows * (1.0 - np.eye(self.n_classes))
 
     def table(self, labels: Sequence[object] | None = None) -> str:
         """A line for each class."""

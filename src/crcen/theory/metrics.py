@@ -266,6 +266,7 @@ class Quality:
             f"Cost per row {self.cost.value:.4g} ({self.cost.low:.4g} to {self.cost.high:.4g}), against "
             f"{self.habit_cost:.4g} with {self.habit} for every row: {saved.value:.4g} {side} "
             f"({saved.low:.4g} to {saved.high:.4g})",
+            *([f"In this unit {self.costs.unit}"] if self.costs.unit else []),
             "",
             f"{'':<{width}} {'rows':>9}  {'recall':<{share_width}}{'precision':<{share_width}}{'avg. precision':>14}"
             f"{'cost per row':>14}",
@@ -301,6 +302,9 @@ def measure_quality(
     groups = checks.check_clusters(clusters, truth.size)
     by_habit = weights @ costs.costs[truth] / total
     habit = int(np.argmin(by_habit))
+    saved = cost_interval(truth, chosen, costs.costs[:, [habit]] - costs.costs, weights, groups)
+    if abs(saved.value) <= 1e-12 * np.abs(costs.costs).max():  # by rounding alone
+        saved = saved._replace(value=0.0)
     classes = range(n_classes)
     shares = np.bincount(truth, weights, n_classes) / total
     averages = [
@@ -314,7 +318,7 @@ def measure_quality(
         expected_cost=float(weights @ expected[rows, chosen] / total),
         habit=costs.names[habit],
         habit_cost=float(by_habit[habit]),
-        saved=cost_interval(truth, chosen, costs.costs[:, [habit]] - costs.costs, weights, groups),
+        saved=saved,
         recalls=tuple(_share(truth == k, chosen == k, weights, groups) for k in classes),
         precisions=tuple(_share(chosen == k, truth == k, weights, groups) for k in classes),
         areas=tuple(auc_interval(truth == k, chances[:, k], weights, groups) for k in classes),

@@ -455,6 +455,9 @@ class Labels:
                 got = f"{len(classes)} classes{' and a cost matrix' if has_costs else ''}"
                 hint = f"leave it None, or fit on y == {pos_label!r} to separate that class from the rest"
                 raise InvalidParameter(f"pos_label is for two classes and a price, and there are {got}: {hint}.")
+            if hasattr(weighting, "use"):  # a goal
+                got = f"{weighting!r} is for two classes, and there are {len(classes)}"
+                raise InvalidParameter(f"{got}: choose_weighting finds class weights that reach recalls.")
             return cls(classes)
         if pos_label is not None and (np.asarray(pos_label).ndim or pos_label not in classes.tolist()):
             listed = ", ".join(repr(c) for c in classes.tolist())
@@ -575,6 +578,7 @@ class Labels:
                 hint = "use crcen.decide(proba, costs), and fit with weighting=None"
                 raise InvalidParameter(f"costs that differ by row belong to the rows of a decision: {hint}.")
             weighting = weighting.for_classes(self.classes.tolist(), self.positive)
+            weighting.check_right_is_cheapest()
         elif isinstance(weighting, Mapping):
             labels = self.classes.tolist()
             if set(weighting) != set(labels):
@@ -627,6 +631,8 @@ def by_class(weighting: object) -> object:
     values = np.array(weighting, dtype=object) if isinstance(weighting, list | tuple) else weighting
     if isinstance(values, Mapping) or (isinstance(values, np.ndarray) and values.ndim == 1):
         return resolve(weighting, counts=np.ones(len(values)))
+    if isinstance(values, np.ndarray) and values.ndim > 1:
+        raise InvalidParameter(f"costs must be a CostMatrix: got an array of shape {values.shape}.", parameter="costs")
     return weighting
 
 

@@ -1,5 +1,6 @@
 """Class weights, the weighted loss and natural logits of any module, and the balance of its output bias."""
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, distributed, nn
 from torch.nn.functional import log_softmax
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, WeightedRandomSampler
 
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.balance import balance_shift, class_shifts
@@ -365,6 +366,9 @@ def balance_(
 
 def _collect_rows(module: nn.Module, batches: Loader, name: str | None) -> tuple["Collected", Tensor]:
     """Weighted logits and labels of all batches, and the bias to move."""
+    if isinstance(getattr(batches, "sampler", None), WeightedRandomSampler):
+        drawn = "a WeightedRandomSampler draws the rows, so the key equation is solved at another class ratio"
+        warnings.warn(f"{drawn}: pass a loader of every row once.", UserWarning, stacklevel=3)
     pairs = (split_batch(batch) for batch in batches)
     first = next(pairs, None)
     if first is None:

@@ -228,10 +228,6 @@ class _Trial:
         return np.mean([booster.losses[:grown] for booster in self.boosters], axis=0)
 
     @property
-    def is_begun(self) -> bool:
-        return len(self.losses) > 0
-
-    @property
     def tree_seconds(self) -> float:
         return sum(one.seconds for one in self.boosters) / max(1, sum(one.n_grown for one in self.boosters))
 
@@ -242,7 +238,7 @@ class _Trial:
     @property
     def is_done(self) -> bool:
         """Whether more trees do not help."""
-        return self.is_begun and self.n_trees <= (1.0 - _WITHOUT_GAIN) * len(self.losses)
+        return len(self.losses) > 0 and self.n_trees <= (1.0 - _WITHOUT_GAIN) * len(self.losses)
 
     @property
     def loss(self) -> float:
@@ -286,7 +282,7 @@ def _race(task: MemberTask, trials: list[_Trial], rounds: Sequence[tuple[int, fl
             if not growing:
                 break
             if task.clock.is_limited and not _is_affordable(task, growing, check):
-                return sorted((trial for trial in trials if trial.is_begun), key=lambda trial: trial.loss)
+                return sorted((trial for trial in trials if len(trial.losses)), key=lambda trial: trial.loss)
             largest_first = sorted(growing, key=lambda trial: -trial.setting.leaves)  # so that no thread ends late
             work = [booster for trial in largest_first for booster in trial.boosters]
             parallel_map(task.threads, partial(_Booster.grow, n_trees=check), work, _be_quiet)

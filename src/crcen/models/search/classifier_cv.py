@@ -109,7 +109,7 @@ class CRCENClassifierCV(CRCENClassifier):
         classes, weights = check_classes(y), check_weights(sample_weight, X)
         fitting.check_loss(settings[0].recipe, len(classes))
         with_costs = next((one.weighting for one in settings if isinstance(one.weighting, CostMatrix)), None)
-        labels = Labels.from_rows(classes, y, weights, self.pos_label, with_costs)
+        labels = Labels.from_rows(classes, y, weights, self.pos_label, with_costs or goal_of(self.weighting))
         seed = fitting.base_seed(self.random_state)
         folds = checked_folds(self.cv, X, y, weights, labels, groups, seed)
         rows = FitRows(X, y, weights, labels, folds)

@@ -108,12 +108,9 @@ def _with_every_class(folds: list[Fold], target: Index, weights: Array) -> list[
         lone |= {*target[back].tolist()}
         found.append((np.sort(np.concatenate([train_rows, back])), held_out))
     if lone:
-        warnings.warn(
-            f"too few rows for training and validation of {plural(len(lone), 'label')}: these rows are in the "
-            f"training part of every fold, and their out-of-fold results are too good.",
-            UserWarning,
-            stacklevel=2,
-        )
+        few = f"too few rows for training and validation of {plural(len(lone), 'label')}"
+        where = "these rows are in the training part of every fold, and their out-of-fold results are too good"
+        warnings.warn(f"{few}: {where}.", UserWarning, stacklevel=2)
     return found
 
 
@@ -145,10 +142,9 @@ def early_stopping_split(
         parts = ([used[rows] for rows in split] for split in splits)
         own, watched = next(two for two in parts if all(len(np.unique(target[one])) == len(labels) for one in two))
     except (ValueError, StopIteration) as error:
-        raise InvalidInput(
-            f"early_stopping needs rows of every class in its validation part: got {plural(counts.min(), 'row')} of "
-            f"the rarest class with validation_fraction={validation_fraction}; raise it or turn early_stopping off."
-        ) from error
+        got = f"got {plural(counts.min(), 'row')} of the rarest class with validation_fraction={validation_fraction}"
+        needs = "early_stopping needs rows of every class in its validation part"
+        raise InvalidInput(f"{needs}: {got}; raise it or turn early_stopping off.") from error
     return np.sort(own), np.sort(watched)
 
 

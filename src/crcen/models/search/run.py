@@ -387,7 +387,7 @@ class SearchRun:
                 work.append((fold, job.replace(stop_epoch=chosen.epochs)))
         results = self.train([job for _, job in work], progress=progress)
         members = [result for (fold, _), result in zip(work, results, strict=True) if fold is None]
-        oof = self._no_logits()
+        oof = np.full_like(chosen.logits, np.nan)
         for i, (train_rows, held_out) in enumerate(rows.folds):
             networks = [one.network for (fold, _), one in zip(work, results, strict=True) if fold == i]
             moved = to_price(rows, chosen.setting, train_rows)
@@ -398,9 +398,6 @@ class SearchRun:
     def job(self, setting: Setting, own: Index | None, member: int) -> TrainingJob:
         """The job of a setting at its training weight, as rows of a fold or all rows resolve it."""
         return training_job(setting.recipe, self.rows.resolve(setting.trained_at, own), self.seed, member, own)
-
-    def _no_logits(self) -> Array:
-        return np.full((len(self.rows.X), self.rows.labels.n_classes), np.nan)
 
     def _outcome(self, trial: Trial) -> Outcome:
         """Choose the epoch by the folds' mean log loss, then score there."""
@@ -415,7 +412,7 @@ class SearchRun:
             losses.append(np.where(np.isfinite(curve), curve, np.inf))
         trial.losses += np.mean(losses, axis=0).tolist()
         record = int(np.argmin(trial.losses))
-        logits, scores = self._no_logits(), []
+        logits, scores = np.full((len(rows.X), rows.labels.n_classes), np.nan), []
         for fold, (price, (_, held_out)) in enumerate(zip(prices, rows.folds, strict=True)):
             own = rows.labels.columns(trial.record(fold, record, rows.X, held_out)) + moved[fold]
             logits[held_out] = own
