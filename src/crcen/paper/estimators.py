@@ -73,7 +73,8 @@ class SignedScoreClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def predict(self, X: ArrayLike) -> LabelArray:
         """The class given by the sign of the score."""
-        return np.asarray(self.classes_[(self.decision_function(X) > 0).astype(int)])
+        is_last = self.decision_function(X) > 0  # first: it checks that there are classes
+        return np.asarray(self.classes_[is_last.astype(int)])
 
     def _positive(self, X: Array) -> Array:
         """1/(1 + e^(−2·score)): half a log-odds, as in boosting. It ranks rows; it is no posterior."""
