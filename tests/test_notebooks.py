@@ -33,7 +33,7 @@ def results(tmp_path_factory):
         "TablePredictions": crcen.predict_table(fit.model, FRAME),
         "TableEvaluation": crcen.evaluate_table(fit.model, FRAME, n_resamples=0),
         "TableLook": crcen.inspect_table(FRAME, target="y"),
-        "TableWatch": crcen.monitor_table(fit.model, FRAME),
+        "TableMonitoring": crcen.monitor_table(fit.model, FRAME),
         "TableSplit": crcen.split_table(folder / "rows.csv", target="y"),
         "Reasons": fit.model.reasons(FRAME[:20]),
         "KeyEquationMonitor": monitor,

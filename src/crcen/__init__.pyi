@@ -79,7 +79,7 @@ from crcen.training.recipe import Schedule as Schedule
 # from crcen.commands.fit import TableFit
 # from crcen.commands.fit_files import FilesFit
 # from crcen.commands.look import TableLook
-# from crcen.commands.monitor import TableWatch
+# from crcen.commands.monitor import TableMonitoring
 # from crcen.commands.plan import TablePlan
 # from crcen.commands.predict import TablePredictions
 # from crcen.commands.report import TableReport

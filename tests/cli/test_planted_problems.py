@@ -363,7 +363,7 @@ class TestWatch:
             before = state.read_bytes()
             code, _, err = run("monitor", rows, "--state", state, "--page", tmp_path / "page.html")
             assert (code, len(err.splitlines()), state.read_bytes() == before) == (1, 1, True), change
-            assert "is a damaged state of a watch" in err
+            assert "is a damaged state of a monitor" in err
 
     def test_another_false_alarm_rate_is_refused(self, run, tmp_path):
         state = tmp_path / "watch.json"

@@ -17,7 +17,7 @@ import crcen
 from crcen._support.files import exclusive_lock
 from crcen.commands import certify
 from crcen.commands.certify import generate_key, read_declaration
-from crcen.commands.monitor import DeclaredWatch
+from crcen.commands.monitor import DeclaredMonitor
 from crcen.report.page import certificate_schema
 from crcen.theory.criteria import ScoredClasses, judge_criteria, parse_criteria
 from crcen.theory.price import Price
@@ -356,12 +356,12 @@ def test_criteria_that_hold_rarely_raise_an_alarm_on_a_stream(model_file, tmp_pa
     rng, wrong = np.random.default_rng(0), 0
     costs = np.array([[0.0, 1.0], [5.0, 0.0]])
     for _ in range(200):
-        watch = DeclaredWatch(declared, costs)
+        watch = DeclaredMonitor(declared, costs)
         for _ in range(8):
             y = (rng.random(250) < 0.1).astype(np.int64)
             # At the limit of both: recall .6, and .3 false alarms of the negatives cost .9 · .3 + .1 · .4 · 5 = .47.
             actions = np.where(y == 1, rng.random(250) < 0.6, rng.random(250) < 0.3).astype(np.int64)
-            watch = DeclaredWatch.from_state(declared, costs, watch.state())
+            watch = DeclaredMonitor.from_state(declared, costs, watch.state())
             watch.add(y, actions, {})
         wrong += bool(watch.broken)
     assert wrong <= 200 * 0.05

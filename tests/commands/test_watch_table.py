@@ -160,7 +160,9 @@ def test_another_models_state_is_refused(model, tmp_path):
     assert monitor_table(crcen.load(save(model, tmp_path / "model.crcen")), rows(200, 4), state=state).call == 2
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": "crcen watch", "version": 9}', "\x00", "nonsense"])
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"format": "crcen table monitor", "version": 9}', "\x00", "nonsense"]
+)
 def test_a_file_that_is_no_state_is_refused_and_stays(model, tmp_path, content):
     state = tmp_path / "watch.json"
     state.write_text(content)

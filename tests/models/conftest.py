@@ -20,10 +20,10 @@ def trained(monkeypatch):
     """Every call to the engine: of a search its parts, then the refit."""
     calls, original = [], Trainer.__call__
 
-    def watched(trainer, jobs, **how):
+    def validation(trainer, jobs, **how):
         results = original(trainer, jobs, **how)
         calls.append(Call(list(jobs), results, len(trainer.data.X)))
         return results
 
-    monkeypatch.setattr(Trainer, "__call__", watched)
+    monkeypatch.setattr(Trainer, "__call__", validation)
     return calls

@@ -229,10 +229,10 @@ def test_timeouts_and_engines_are_checked(folder):
 
 START = """
 import time
-from crcen.scale.ray import Watch
-watch = Watch(1.0)
+from crcen.scale.ray import Watchdog
+watchdog = Watchdog(1.0)
 """
-# Ends at once: unloading torch on a busy machine takes longer than the watch waits.
+# Ends at once: unloading torch on a busy machine takes longer than the watchdog waits.
 ALIVE = "print('alive', flush=True)\nimport os\nos._exit(0)"
 
 
@@ -240,10 +240,15 @@ ALIVE = "print('alive', flush=True)\nimport os\nos._exit(0)"
     ("rest", "status", "out", "log"),
     [
         ("import threading\nthreading.Lock().acquire()\nthreading.Event().wait()", 1, "", "in wait"),
-        ("for _ in range(20):\n    time.sleep(0.1)\n    watch.moved()\n" + ALIVE, 0, "alive\n", ""),
-        ("with watch.paused():\n    time.sleep(2.0)\n" + ALIVE, 0, "alive\n", ""),
-        ("watch.end()\ntime.sleep(2.0)\n" + ALIVE, 0, "alive\n", ""),
-        ("with watch.paused():\n    time.sleep(1.5)\nprint('alive', flush=True)\ntime.sleep(60)", 1, "alive\n", "Time"),
+        ("for _ in range(20):\n    time.sleep(0.1)\n    watchdog.moved()\n" + ALIVE, 0, "alive\n", ""),
+        ("with watchdog.paused():\n    time.sleep(2.0)\n" + ALIVE, 0, "alive\n", ""),
+        ("watchdog.end()\ntime.sleep(2.0)\n" + ALIVE, 0, "alive\n", ""),
+        (
+            "with watchdog.paused():\n    time.sleep(1.5)\nprint('alive', flush=True)\ntime.sleep(60)",
+            1,
+            "alive\n",
+            "Time",
+        ),
     ],
 )
 def test_worker_without_progress_is_ended_and_its_log_says_where(rest, status, out, log):

@@ -148,12 +148,13 @@ def test_a_line_search_that_fails_is_not_convergence(size):
         assert result.loss_curve[-1] < optimum.loss_curve[-1] + 1e-3
 
 
-WATCHED = {"rows": np.arange(60), "watched": np.arange(60, 80)}
+VALIDATED = {"rows": np.arange(60), "validation": np.arange(60, 80)}
 FULL_BATCH = {"activation": "tanh", "solver": "lbfgs"}
 
 
 @pytest.mark.parametrize(
-    ("hidden", "how"), [(hidden, how) for hidden in ((), (4,), (4, 3)) for how in ({}, WATCHED)] + [((4,), FULL_BATCH)]
+    ("hidden", "how"),
+    [(hidden, how) for hidden in ((), (4,), (4, 3)) for how in ({}, VALIDATED)] + [((4,), FULL_BATCH)],
 )
 def test_a_network_that_diverges_leaves_its_stack_alone(hidden, how):
     common = {"hidden": hidden, "max_epochs": 15, "batch_size": 20, **how}
@@ -187,7 +188,10 @@ def test_saturated_float32_networks_are_balanced():
 @pytest.mark.parametrize("is_tight", [False, True])
 def test_progress_rises_to_one(is_tight):
     jobs = [binary_job(0.5, **FAST), binary_job(0.9, **FAST), binary_job(0.5, solver="lbfgs", **FAST)]
-    jobs += [binary_job(0.5, watched=np.arange(20), **FAST), binary_job(0.5, hidden=(), solver="lbfgs", max_epochs=99)]
+    jobs += [
+        binary_job(0.5, validation=np.arange(20), **FAST),
+        binary_job(0.5, hidden=(), solver="lbfgs", max_epochs=99),
+    ]
     shares = []
     memory = little_memory(X, Y, jobs) if is_tight else None
     train(X, Y, jobs, device="cpu", memory_bytes=memory, progress=shares.append)
@@ -246,7 +250,7 @@ MIXED = [
     *grid(max_epochs=5)[:3],
     *(binary_job(lam, hidden=()) for lam in (0.1, 0.5)),
     *(binary_job(0.5, hidden=(), solver="lbfgs", rows=rows) for rows in FOLDS),
-    binary_job(0.5, watched=FOLDS[1]),
+    binary_job(0.5, validation=FOLDS[1]),
     binary_job(0.5, loss="squared_error"),
     binary_job(0.5, standardize=False),
 ]
@@ -300,7 +304,7 @@ def test_folds_of_one_shape_share_a_stack(solver):
     "other",
     [
         {"solver": "lbfgs"}, {"activation": "tanh"}, {"loss": "squared_error"}, {"max_epochs": 7}, {"batch_size": 10},
-        {"learning_rate": 0.5}, {"standardize": False}, {"watched": FOLDS[1]}, {"hidden": ()},
+        {"learning_rate": 0.5}, {"standardize": False}, {"validation": FOLDS[1]}, {"hidden": ()},
     ],
     ids=str,
 )  # fmt: skip

@@ -39,7 +39,7 @@ AXES = {
     "folds": [{"rows": rows} for rows in folds(96)],
     "rows": [{"rows": np.setdiff1d(np.arange(96), np.arange(drop))} for drop in (0, 1, 3, 4)],
     "shuffle_seed": [{"shuffle_seed": seed} for seed in range(3)],
-    "watched": [{"rows": rows, "watched": np.setdiff1d(np.arange(96), rows)} for rows in folds(96)],
+    "validation": [{"rows": rows, "validation": np.setdiff1d(np.arange(96), rows)} for rows in folds(96)],
     "all": [
         {"lam": lam, "l2": l2, "hidden": hidden, "seed": seed, "rows": rows}
         for (lam, l2, hidden), (seed, rows) in itertools.product(
@@ -156,12 +156,14 @@ def test_several_outputs_are_stationary_where_lbfgs_ends_and_the_solve_moves_bia
 
 
 def test_best_epoch_of_the_watched_rows_of_several_classes_is_kept():
-    own, watched = np.arange(0, 400, 2), np.arange(1, 400, 2)
-    assert set(CLASSES[watched]) == set(range(4))
+    own, validation = np.arange(0, 400, 2), np.arange(1, 400, 2)
+    assert set(CLASSES[validation]) == set(range(4))
     settings = {"hidden": (32,), "max_epochs": 40, "l2": 0.0, "learning_rate": 0.05, "balance": False}
-    result = fit_classes(rows=own, watched=watched, **settings)
-    weights = (S * WEIGHTS[CLASSES])[watched]
-    loss = -log_softmax(result.network.logits(ROWS[watched]), axis=1)[np.arange(len(watched)), CLASSES[watched]]
+    result = fit_classes(rows=own, validation=validation, **settings)
+    weights = (S * WEIGHTS[CLASSES])[validation]
+    loss = -log_softmax(result.network.logits(ROWS[validation]), axis=1)[
+        np.arange(len(validation)), CLASSES[validation]
+    ]
     assert result.val_loss_curve.argmin() < len(result.val_loss_curve) - 1  # it did overfit
     assert float(weights @ loss / weights.sum()) == pytest.approx(result.val_loss_curve.min(), rel=1e-4)
 

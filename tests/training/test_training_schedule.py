@@ -1,4 +1,4 @@
-"""Schedules of training: the best epoch of watched rows, records of them, cuts, and jobs that stop and go on."""
+"""Schedules of training: the best epoch of validation rows, records of them, cuts, and jobs that stop and go on."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -67,9 +67,9 @@ def noisy(n=120, seed=0):
 
 NOISY, NOISE = noisy()
 FIRST, LAST = np.arange(0, 60), np.arange(60, 120)
-WATCHED = {"rows": FIRST, "watched": LAST, "max_epochs": 60, "batch_size": 16, "balance": False}
+VALIDATED = {"rows": FIRST, "validation": LAST, "max_epochs": 60, "batch_size": 16, "balance": False}
 JOBS = [
-    binary_job(lam, hidden=hidden, learning_rate=0.05, l2=l2, seed=seed, **WATCHED)
+    binary_job(lam, hidden=hidden, learning_rate=0.05, l2=l2, seed=seed, **VALIDATED)
     for lam, hidden, l2, seed in (
         (0.5, (32,), 0.0, 0),
         (0.5, (32,), 0.0, 3),
@@ -78,7 +78,7 @@ JOBS = [
         (0.5, (2,), 3.0, 0),
     )
 ]
-JOBS.append(binary_job(0.5, hidden=(32,), l2=0.0, **(WATCHED | {"solver": "lbfgs", "max_epochs": 80})))
+JOBS.append(binary_job(0.5, hidden=(32,), l2=0.0, **(VALIDATED | {"solver": "lbfgs", "max_epochs": 80})))
 
 
 def val_loss(network, lam, s=None, loss="cross_entropy"):
@@ -102,16 +102,16 @@ def test_the_best_epoch_is_kept_and_training_stops_some_epochs_after_it():
 
 
 def test_validation_rows_choose_the_epoch_but_not_the_path():
-    jobs = [binary_job(0.7, rows=FIRST, watched=val, max_epochs=12, batch_size=32) for val in (None, LAST, LAST[:9])]
-    plain, *watched = train(NOISY, NOISE, jobs, device="cpu")
-    for result in watched:
+    jobs = [binary_job(0.7, rows=FIRST, validation=val, max_epochs=12, batch_size=32) for val in (None, LAST, LAST[:9])]
+    plain, *validation = train(NOISY, NOISE, jobs, device="cpu")
+    for result in validation:
         np.testing.assert_allclose(result.loss_curve, plain.loss_curve[: result.n_iter], rtol=1e-4)
 
 
 def test_validation_loss_is_weighted_by_class_and_sample():
     s = np.random.default_rng(1).exponential(size=len(NOISE))
     jobs = [
-        binary_job(lam, hidden=(8,), loss=loss, **(WATCHED | {"max_epochs": 5}))
+        binary_job(lam, hidden=(8,), loss=loss, **(VALIDATED | {"max_epochs": 5}))
         for lam in (0.2, 0.9)
         for loss in ("cross_entropy", "squared_error")
     ]
@@ -133,7 +133,7 @@ def test_validation_rows_without_weight_never_pass_for_a_trained_network():
 X, Y = rare_rows(130, shift=1.0)
 VAL, EPOCHS = np.arange(90, 130), 9
 JOB = binary_job(0.7, hidden=(5,), l2=1e-3, max_epochs=EPOCHS, batch_size=32, learning_rate=0.05)
-RECORDED = replace(JOB, rows=np.arange(90), watched=VAL, record_every=1)
+RECORDED = replace(JOB, rows=np.arange(90), validation=VAL, record_every=1)
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}  # float32 on the way
 
 
@@ -187,9 +187,9 @@ def test_the_last_record_is_the_network_before_its_balance(hidden, balance, colu
 def test_a_recorded_network_is_not_stopped_early():
     noise = np.random.default_rng(0).random(len(Y)) < 0.4
     job = replace(RECORDED, hidden=(32,), l2=0.0, max_epochs=40)
-    watched, result = (train(X, noise, [replace(job, record_every=every)], device="cpu")[0] for every in (0, 1))
-    assert watched.status is Status.EARLY_STOPPED
-    assert (watched.recorded_epochs, watched.val_logits.size) == ((), 0)
+    validation, result = (train(X, noise, [replace(job, record_every=every)], device="cpu")[0] for every in (0, 1))
+    assert validation.status is Status.EARLY_STOPPED
+    assert (validation.recorded_epochs, validation.val_logits.size) == ((), 0)
     assert result.status is Status.COMPLETED
     assert result.n_iter == len(result.recorded_epochs) == 40
     assert result.val_loss_curve.size == 0
@@ -202,13 +202,13 @@ def test_folds_of_unequal_size_each_have_their_own_rows():
     big, label = rng.normal(size=(n, 3)), rng.random(n) < 0.3
     how = {"max_epochs": 2, "batch_size": 2048, "balance": False}
     jobs = [
-        replace(RECORDED, hidden=hidden, rows=np.setdiff1d(np.arange(n), test), watched=test, **how)
+        replace(RECORDED, hidden=hidden, rows=np.setdiff1d(np.arange(n), test), validation=test, **how)
         for test in (np.arange(low, high) for low, high in pairwise([0, 1, 4097, 4100, 9001]))
         for hidden in ((3,), (5,))
     ]
     for job, result in zip(jobs, train(big, label, jobs, device="cpu"), strict=True):
-        assert result.val_logits.shape == (2, len(job.watched))
-        expected = plain_logits(result.network, big[job.watched])
+        assert result.val_logits.shape == (2, len(job.validation))
+        expected = plain_logits(result.network, big[job.validation])
         np.testing.assert_allclose(result.val_logits[-1], expected, **CLOSE)
 
 
@@ -316,7 +316,7 @@ def test_jobs_go_on_in_other_company(name):
 def test_records_are_those_of_the_whole_schedule(every, first, second, weights):
     own = {"class_weights": weights, "record_every": every}
     jobs = [
-        replace(JOB, rows=fold, watched=np.setdiff1d(np.arange(130), fold), hidden=hidden, **own)
+        replace(JOB, rows=fold, validation=np.setdiff1d(np.arange(130), fold), hidden=hidden, **own)
         for fold in FOLDS[:2]
         for hidden in ((4,), (6,))
     ]
@@ -340,7 +340,7 @@ def test_a_network_that_diverged_says_so_and_harms_no_neighbour():
 
 
 STATE = TrainingState(4, np.zeros((3, 26), dtype=np.float32))
-UNABLE = {"solver": "lbfgs"}, {"watched": np.arange(9)}  # to be resumed
+UNABLE = {"solver": "lbfgs"}, {"validation": np.arange(9)}  # to be resumed
 
 
 @pytest.mark.parametrize(

@@ -67,17 +67,17 @@ def results(n_classes=2, has_gaps=False, **settings):
     return train(rows, y, jobs, sample_weight=np.linspace(0.5, 2.0, len(Y)), device="cpu")
 
 
-WATCHED = np.arange(0, 130, 3)  # rows between the knots of an encoding, too
+VALIDATED = np.arange(0, 130, 3)  # rows between the knots of an encoding, too
 VARIANTS = [
     *({"activation": name} for name in ACTIVATION_NAMES),
     {"loss": "squared_error"},
     {"n_classes": 3},
     {"n_classes": 3, "loss": "one_against_all"},
     *({"encoding": kind, "column_scales": kind == "steps"} for kind in RAMPS),
-    *({"encoding": kind, "watched": WATCHED} for kind in RAMPS),
+    *({"encoding": kind, "validation": VALIDATED} for kind in RAMPS),
     *({"encoding": kind, "has_gaps": True, "missing": "indicator"} for kind in RAMPS),
     {"standardize": False},
-    {"shuffle_seed": 3, "watched": WATCHED},
+    {"shuffle_seed": 3, "validation": VALIDATED},
     {"stop_epoch": 3, "leaves_state": True},
 ]
 

@@ -93,7 +93,7 @@ def _score(judging: Judging, *, labelled: bool) -> tuple[ScoredTable, RowDigest]
     digest = RowDigest(list(named), judging.target if labelled else None)
     found = judging.score(reads_labels=labelled, recognises=True, digest=digest)
     what = "certificate" if labelled else "declaration"
-    found.watch.reject_training_rows(f"a {what} needs rows that are new to the model")
+    found.comparison.reject_training_rows(f"a {what} needs rows that are new to the model")
     return found, digest
 
 
@@ -430,7 +430,7 @@ def _content(
     declared: Declaration, found: ScoredTable, digest: RowDigest, judging: Judging, same: list[str], n_other: int
 ) -> Values:
     """Test the criteria; all fields of a certificate but digest and signature."""
-    stated, scored, recognition = declared.content, _scored_classes(judging, found), found.watch.recognition()
+    stated, scored, recognition = declared.content, _scored_classes(judging, found), found.comparison.recognition()
     price, independent, together = scored.price, found.dependent_rows("declare with --clusters"), None
     if scored.clusters is not None:
         together = {"column": declared.clusters, "number": int(scored.clusters.max()) + 1}
@@ -440,7 +440,7 @@ def _content(
         if getattr(judging.model, "profile_", None) is None:
             return None
         n_alarms = None if price.positive is None else int((scored.actions == price.positive).sum())
-        return tuple(one.sentence for one in found.watch.unlike(n_alarms, price, false_alarm_rate))
+        return tuple(one.sentence for one in found.comparison.unlike(n_alarms, price, false_alarm_rate))
 
     outcomes = judge_criteria(declared.criteria, scored, stated["confidence"], differences)
     verdicts = [one.verdict for one in outcomes]
@@ -453,7 +453,7 @@ def _content(
     actions = [*scored.labels, *own_costs(judging.model).actions]
     counts = np.zeros((len(scored.labels), len(actions)), dtype=np.int64)
     np.add.at(counts, (scored.y, scored.actions), 1)
-    notes = [*stated["rows"]["notes"], *judging.source.notes, *found.watch.notes, *independent]
+    notes = [*stated["rows"]["notes"], *judging.source.notes, *found.comparison.notes, *independent]
     if same:
         notes.append(f"repeated: this declaration was certified on these rows before, on {', '.join(same)}")
     if n_other:

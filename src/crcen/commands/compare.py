@@ -371,7 +371,7 @@ def _rows(judging: Judging, new_model: Estimator) -> _Rows:
     other = replace(judging, model=new_model).score(reads_labels=False, recognises=True)  # first: it may lack columns
     found = judging.score(recognises=True, digest=digest)
     for one in (found, other):
-        one.watch.reject_training_rows("a comparison needs rows that neither model was trained on")
+        one.comparison.reject_training_rows("a comparison needs rows that neither model was trained on")
     y, frame, known, e = found.y, found.frame, found.is_labelled, found.audit_probabilities
     related = judging.roles.get("clusters")
     together = None if related is None else inputs.cluster_numbers(frame[related])
@@ -437,7 +437,7 @@ def _result(evidence: _Evidence, notes: list[str], rows: _Rows | None) -> ModelC
                 "recall": _class_figures(evidence, "recall", k, alpha),
                 "false_alarm_share": _class_figures(evidence, "false", k, alpha),
             }
-            for k in evidence.rule.watched
+            for k in evidence.rule.evaluated
         ],
         "changed": {"rows": sum(one["rows"] for one in changed), "by_decision": changed, "examples": examples},
         "groups": groups,

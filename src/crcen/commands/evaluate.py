@@ -222,7 +222,7 @@ def evaluate_table(
     scored, y, p, weights, together = rows.scored, rows.y, rows.p, rows.weights, rows.options["clusters"]
     known, column, trained = scored.is_labelled, rule.price.positive, rows.model.weighting_
     w = np.ones(len(y)) if weights is None else weights
-    recognition = scored.watch.recognition(y, known)
+    recognition = scored.comparison.recognition(y, known)
     price, chosen = rule.price, None
     if rule.goal is not None and column is not None:
         chosen = rules.chosen_price(rule.goal, y == column, p[:, column], weights, recognition, source.name, together)
@@ -287,7 +287,7 @@ def evaluate_table(
         noise=evidence.noise,
         effect=evidence.effect,
         notes=tuple(notes),
-        unlike=scored.watch.unlike(n_alarms, price),
+        unlike=scored.comparison.unlike(n_alarms, price),
         recognition=recognition,
         findings=findings,
         failures=_failures(findings, codes, least, quality, column),
@@ -307,7 +307,7 @@ def share_notes(rows: LabelledRows, rule: rules.RowRule, findings: Sequence[Find
     labels, before, positive = rule.labels, rows.model.weighting_.counts, rule.price.positive
     counts, totals = np.bincount(y, minlength=len(labels)), np.bincount(y, w, len(labels))
     here, tests = totals / totals.sum(), judge_class_shares(y, w, before, rows.options["clusters"])
-    moved = [k for k in rule.watched if 0.0 < here[k] < 1.0 and tests[k].has_moved]
+    moved = [k for k in rule.evaluated if 0.0 < here[k] < 1.0 and tests[k].has_moved]
     losses = {"": float(w @ log_losses(y, p) / w.sum())}
     if moved:
         at_shares = shifted_probabilities(p, before / before.sum(), np.maximum(here, 1e-12))

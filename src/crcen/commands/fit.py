@@ -472,8 +472,8 @@ def fit_table(
     p, seen, expense, seen_from_positive = _held_out(model, y, weights, encoded.X, related)
     held_out, together = (None if one is None else one[seen] for one in (weights, related))
     quality = measure_quality(numbers[seen], p, rules.own_costs(model), held_out, together)
-    sizes, watched = np.bincount(numbers, minlength=len(model.classes_)), model.weighting_.positive
-    some = range(len(sizes)) if watched is None else [watched]
+    sizes, event = np.bincount(numbers, minlength=len(model.classes_)), model.weighting_.positive
+    some = range(len(sizes)) if event is None else [event]
     rare = [f"{model.classes_[k]} ({sizes[k]})" for k in some if sizes[k] < _FEW]
     notes = [
         *by_rows,

@@ -36,7 +36,7 @@ from crcen.theory.price import sigmoid
 from crcen.theory.rows import Array, Bools, Index, ShownInOneLine, four_digits
 from crcen.theory.sequential import ConfidenceSequence
 
-_STATE = ("crcen watch", 6)  # format and version
+_STATE = ("crcen table monitor", 6)  # format and version
 # Calls whose results are kept, and labelled rows whose hashes are; the evidence itself needs only sums.
 _MOST_CALLS, _MOST_HASHES = 400, 1_000_000
 # Rows with an earlier twin are replays if fewer twins than this share are expected by chance.
@@ -94,7 +94,7 @@ class ExpectedFigures:
     def of(cls, rule: RowRule, p: Array, actions: Index) -> "ExpectedFigures":
         """Figures of rows with probabilities (n, K) and decisions."""
         found: dict[Label | None, dict[str, Interval]] = {}
-        for label, k in [*((rule.labels[k], k) for k in rule.watched), (None, -1)]:
+        for label, k in [*((rule.labels[k], k) for k in rule.evaluated), (None, -1)]:
             rows, metrics = ExpectedRows(p, actions, rule.costs.costs, k), EXPECTED_METRICS.items()
             found[label] = {name: one.value(rows) for name, one in metrics if one.is_share == (label is not None)}
         return cls(found)
@@ -126,8 +126,8 @@ class ExpectedFigures:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TableWatch(ShownInOneLine):
-    """The result of one call of a watch; prints itself."""
+class TableMonitoring(ShownInOneLine):
+    """The result of one call of `monitor_table`; prints itself."""
 
     data: str
     call: int  # from 1
@@ -254,7 +254,7 @@ def monitor_table(
     page: str | Path | None = None,
     read: ReadOptions | None = None,
     verbose: int = 0,
-) -> TableWatch:
+) -> TableMonitoring:
     """Compare new rows with those of training, with labels and without, as `crcen monitor` does.
 
     Parameters
@@ -308,8 +308,8 @@ def monitor_table(
     own = {"sample_weight": scored.amounts("weight"), "clusters": scored.clusters, "cohort": cohorts}
     with state_lock(state, _LOCK_SECONDS):
         kept = begin()
-        hashes = scored.watch.hashes(scored.y, scored.p)
-        known, recognition = scored.is_labelled, scored.watch.recognition()
+        hashes = scored.comparison.hashes(scored.y, scored.p)
+        known, recognition = scored.is_labelled, scored.comparison.recognition()
         rows, notes = np.flatnonzero(known), recognition.notes if recognition else []
         if len(rows) and not are_new:
             rows, counted = _new_rows(kept, rows, hashes, source.name)
@@ -324,18 +324,18 @@ def monitor_table(
             notes += [*inputs.weight_notes(fitted, weight), *_count_labels(kept, scored, rows, fitted, own, named)]
         k = kept.n_calls + 1  # the columns of call k have 1/(k(k + 1)) of their part, which sums to 1
         rate = WATCHED_COLUMNS_PART * kept.false_alarm_rate / (k * (k + 1))
-        unlike = scored.watch.unlike(n_alarms, rule.price, rate)
+        unlike = scored.comparison.unlike(n_alarms, rule.price, rate)
         declared: tuple[Values, ...] = ()
         if stated is not None:
             own_rule = rule_of(fitted, source, None, None)
-            criteria = DeclaredWatch.from_state(stated, np.asarray(own_rule.costs.costs), kept.declared)
+            criteria = DeclaredMonitor.from_state(stated, np.asarray(own_rule.costs.costs), kept.declared)
             texts = {name: scored.frame[name].iloc[rows].map(str).to_numpy(dtype=object) for name in judging.groups}
             related = None if clusters is None else inputs.cluster_numbers(scored.frame[clusters].iloc[rows])
             criteria.add(scored.y[rows], own_rule.decide(scored.p)[0][rows], texts, related)
             declared = tuple(criteria.results(len(unlike), len(kept.monitor.alarms)))
             kept.declared = criteria.state()
         readings = kept.monitor.history[None]
-        watch = TableWatch(
+        result = TableMonitoring(
             data=source.name,
             call=k,
             n_rows=len(actions),
@@ -355,11 +355,11 @@ def monitor_table(
             n_held=kept.monitor.n_held,
             declared=declared,
         )
-        kept.add({"when": when or source.name, **watch.to_dict()}, hashes[rows])
+        kept.add({"when": when or source.name, **result.to_dict()}, hashes[rows])
         if page is not None:
-            write_atomic(page, _page(watch, kept))
+            write_atomic(page, _page(result, kept))
         write_state(state, _STATE, kept.to_dict())
-    return watch
+    return result
 
 
 def _count_labels(
@@ -437,7 +437,7 @@ def _cohorts_of(scored: ScoredTable) -> NDArray[np.generic] | None:
 
 
 @dataclass
-class DeclaredWatch:
+class DeclaredMonitor:
     """Running tests of declared thresholds by criterion and group, and sentences on those that are ``broken``.
 
     α = (1 − confidence) / criteria with a threshold, over the whole stream; with groups, half of it for all rows and
@@ -450,7 +450,7 @@ class DeclaredWatch:
     broken: list[str] = field(default_factory=list)
 
     @classmethod
-    def from_state(cls, declared: Declaration, costs: Array, state: Values | None) -> "DeclaredWatch":
+    def from_state(cls, declared: Declaration, costs: Array, state: Values | None) -> "DeclaredMonitor":
         """With the tests of earlier calls, if there are any."""
         if state is None:
             return cls(declared, costs)
@@ -505,13 +505,13 @@ class DeclaredWatch:
                 self.broken.append(f"{start}{test.mean * one.per:.4g} on {test.n_values:,} rows that count")
 
     def results(self, n_differences: int, n_drifts: int) -> list[Values]:
-        """Each declared criterion with its state; the key equation and unlike are those of the watch itself."""
+        """Each declared criterion with its state; the key equation and unlike are those of the monitor itself."""
         found = []
         for one in self.declared.criteria:
             test = self.tests.get(one.text, Sequences()).get(_ALL)
             alarms = [text for text in self.broken if text.startswith(f"{one.text} no longer")]
             own = {"key equation": n_drifts, "unlike": n_differences}.get(one.metric, len(alarms))
-            verdict = "not watched" if one.metric == "groups" else "no longer holds" if own else "no alarm"
+            verdict = "not monitored" if one.metric == "groups" else "no longer holds" if own else "no alarm"
             estimate, rows = (None, 0) if test is None else (json_value(test.mean * one.per), test.n_values)
             found.append(
                 {"criterion": one.text, "verdict": verdict, "estimate": estimate, "rows": rows, "alarms": alarms}
@@ -523,7 +523,7 @@ class DeclaredWatch:
 class MonitorState:
     """What is kept between calls."""
 
-    model: str  # digest of the model that is watched
+    model: str  # digest of the monitored model
     false_alarm_rate: float  # from columns and labels, over all calls together
     monitor: KeyEquationMonitor  # the test of labels
     n_calls: int = 0
@@ -547,7 +547,7 @@ class MonitorState:
                 monitor.use_reference(sums)
             kept = cls(model_digest(model), rate, monitor)
         else:
-            found = read_state(state, _STATE, "watch")
+            found = read_state(state, _STATE, "monitor")
             other = f"{state} is the monitor state of another model: after a refit, start a new one with another name."
             require_input(found["model"] == model_digest(model), other)
             monitor = KeyEquationMonitor.from_state(found.pop("labels"), model)
@@ -580,7 +580,7 @@ class MonitorState:
         return {**values, "labels": self.monitor.state()}
 
 
-def _page(watch: TableWatch, kept: MonitorState) -> str:
+def _page(result: TableMonitoring, kept: MonitorState) -> str:
     history, label_rate = kept.history[-_SHOWN_CALLS:], kept.monitor.false_alarm_rate
     evidence = [(float(one.batch), one.log_evidence / math.log(10.0)) for one in kept.monitor.history[None]]
     # Each call with its value and the ends of its interval.
@@ -592,7 +592,7 @@ def _page(watch: TableWatch, kept: MonitorState) -> str:
         ]
         for name, metric in EXPECTED_METRICS.items()
     }
-    parts: Values = {"metrics": EXPECTED_METRICS, "watch": watch, "n_calls": kept.n_calls, "history": history}
+    parts: Values = {"metrics": EXPECTED_METRICS, "result": result, "n_calls": kept.n_calls, "history": history}
     parts |= {"evidence": evidence, "expected": expected}
-    parts |= {"word": "Alarm" if watch.is_alarm else "Quiet", "label_rate": label_rate, "bar": -math.log10(label_rate)}
+    parts |= {"word": "Alarm" if result.is_alarm else "Quiet", "label_rate": label_rate, "bar": -math.log10(label_rate)}
     return rendered("monitor.html.j2", parts, asset("report.css") + asset("monitor.css"))

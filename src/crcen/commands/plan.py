@@ -155,7 +155,7 @@ def plan_table(
     shares = ClassShares.of(prevalence, fitted, p, together)
     p = p if shares is None else shares.moved(p)
     actions, _ = rule.decide(p)
-    weights, sigma = fitted.weighting_.weights, {k: _uncertainty(fitted, p, k) for k in rule.watched}
+    weights, sigma = fitted.weighting_.weights, {k: _uncertainty(fitted, p, k) for k in rule.evaluated}
     labels: dict[str, dict[Label | None, float]] = {}
     audits: dict[Label, float] = {}
     if "drift" in goals:
@@ -165,7 +165,7 @@ def plan_table(
             for k, error in sigma.items()
         }
     if "recall_bound" in goals:
-        found = [k for k in rule.watched if k != rule.default]
+        found = [k for k in rule.evaluated if k != rule.default]
         bound, chances = goals["recall_bound"], {"confidence": confidence, "power": power}
         labels["recall_bound"] = {rule.labels[k]: _for_recall(p, actions, k, bound, **chances) for k in found}
         quiet = np.asarray(actions == rule.default)

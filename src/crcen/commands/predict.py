@@ -18,7 +18,7 @@ from crcen.commands import inputs, rules
 from crcen.commands.inputs import Data, FittedModel, Label, Source, check, require, require_input
 from crcen.commands.results import Result, note_lines
 from crcen.commands.rules import AUDIT_COLUMNS, ClassShares, CostsLike, Prevalence, ReviewPrices, RowRule, Weighting
-from crcen.commands.scoring import CHUNK_ROWS, Chunks, Judging, RowWatch, model_rows, scored_chunks, unlike_lines
+from crcen.commands.scoring import CHUNK_ROWS, Chunks, Judging, RowComparison, model_rows, scored_chunks, unlike_lines
 from crcen.decisions.expense_curve import ChosenWeighting
 from crcen.tables.databases import is_database
 from crcen.tables.frames import native_like
@@ -252,8 +252,8 @@ def predict_table(
     check("random_state", random_state, is_audited or not random_state, "go with audit=", "audit")
     require(is_audited or default_action is None, "default_action must go with audit=.", "default_action", "audit")
     ids = _copied(id, all_columns, source, (*names, *why.names, *(AUDIT_COLUMNS if is_audited else ())))
-    ignored, watch, pieces = {*ids, target} - {""}, RowWatch(model, clusters=clusters), []
-    chunks = scored_chunks(model, source, watch, ignored, chunk_rows)
+    ignored, comparison, pieces = {*ids, target} - {""}, RowComparison(model, clusters=clusters), []
+    chunks = scored_chunks(model, source, comparison, ignored, chunk_rows)
     met = audits = None
     if rule.goal is not None or is_audited or (shares is not None and shares.is_estimated):
         needed = [name for name in (rule.time, rule.cost_column, clusters) if name is not None]
@@ -316,8 +316,8 @@ def predict_table(
         expected_cost=cost,
         expected_catches=catches,
         price=None if cost_column is not None else price,
-        notes=(*source.notes, *watch.notes, *chosen_notes, *cluster_notes),
-        unlike=watch.unlike(n_alarms if is_one_price else None, rule.price),
+        notes=(*source.notes, *comparison.notes, *chosen_notes, *cluster_notes),
+        unlike=comparison.unlike(n_alarms if is_one_price else None, rule.price),
         frame=None if frame is None or out is not None else native_like(frame, source.native),
         path=written_to(out),
         goal=met,
@@ -356,7 +356,7 @@ def _chosen_on(
     known = scored.is_labelled
     positive = scored.y[known] == column
     require_input(positive.any() and not positive.all(), f"held_out needs rows of both classes: {name} lacks one.")
-    recognition = scored.watch.recognition(is_labelled=known)
+    recognition = scored.comparison.recognition(is_labelled=known)
     chosen = rules.chosen_price(goal, positive, scored.p[known][:, column], None, recognition, name, scored.clusters)
     return chosen, [f"held-out rows of {name}: {note}" for note in (recognition.notes if recognition else ())]
 

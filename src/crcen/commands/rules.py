@@ -277,7 +277,7 @@ class RowRule:
         return None if self.price.positive is None else self.labels[self.price.positive]
 
     @property
-    def watched(self) -> Sequence[int]:
+    def evaluated(self) -> Sequence[int]:
         """The classes that results are about: the positive one, or all."""
         return range(len(self.labels)) if self.price.positive is None else [self.price.positive]
 
@@ -640,7 +640,7 @@ class AuditedRows(Result):
             f"Audited labels: {self.n_audited:,} of {self.n_quiet:,} rows without an alarm have a label, weighted by "
             f"1 / audit probability ({self.effective:,.4g} effective rows)"
         ]
-        for k in self.rule.watched:
+        for k in self.rule.evaluated:
             name = "" if self.rule.positive is not None else f" of {self.rule.labels[k]}"
             bound = "unknown" if math.isnan(self.recalls[k]) else f"at least {self.recalls[k]:.3g}"
             missed = f"at most {self.missed[k]:,.4g} missed (confidence {self.confidence:g})"

@@ -57,7 +57,7 @@ def unlike_lines(unlike: Sequence[Difference]) -> list[str]:
     return [*head, *(f"  {one.sentence}" for one in unlike)]
 
 
-class RowWatch:
+class RowComparison:
     """Compares rows with the training profile and fingerprint of a model, and counts cells it was not prepared for.
 
     ``recognises`` looks for training rows, ``keeps_hashes`` keeps a hash of each row, of each cluster at most one
@@ -184,7 +184,7 @@ class RowWatch:
 
 
 def scored_chunks(
-    model: FittedModel, source: Source, watch: RowWatch, ignored: set[str], chunk_rows: int = CHUNK_ROWS
+    model: FittedModel, source: Source, comparison: RowComparison, ignored: set[str], chunk_rows: int = CHUNK_ROWS
 ) -> Chunks:
     """Yield each chunk of a source with the probability of every class, (n, K); a source without rows is rejected."""
     is_empty, names = True, inputs.input_columns(model)
@@ -197,7 +197,7 @@ def scored_chunks(
             raise missing_columns(absent, len(names), chunk.columns, source.parts[0].sheets[1:])
         if isinstance(model, TableClassifier):
             encoded = model.encode(chunk)
-            watch.add(chunk, encoded, ignored)
+            comparison.add(chunk, encoded, ignored)
             yield chunk, model.estimator_.predict_proba(encoded.X)
         else:
             yield chunk, model.predict_proba(model_rows(model, chunk, ignored))
@@ -213,7 +213,7 @@ class ScoredTable:
 
     y: Index
     p: Array
-    watch: RowWatch
+    comparison: RowComparison
     frame: pd.DataFrame
     notes: list[str]
     roles: Mapping[str, str]
@@ -337,21 +337,21 @@ class Judging:
         reads_labels: bool = True,
         keeps_all: bool = False,
         digest: RowDigest | None = None,
-        **watched: Any,
+        **compared: Any,
     ) -> ScoredTable:
         """Score all rows, keep the named columns or all of them, and give every row to a digest.
 
-        ``watched`` are parameters of `RowWatch`.
+        ``compared`` are parameters of `RowComparison`.
         """
         model, source, target = self.model, self.source, self.target if reads_labels else None
-        watch = RowWatch(model, clusters=self.roles.get("clusters"), **watched)
+        comparison = RowComparison(model, clusters=self.roles.get("clusters"), **compared)
         ignored = {*self.roles.values(), *self.groups, *([] if self.target is None else [self.target])}
         numbers, scores, kept = [], [], []
         # Chunks of wide tables are too short to tell how often identifiers repeat, which have no fractions.
         first: list[pd.DataFrame] = []
         with counted("rows", source.n_rows, visible=bool(verbose)) as done:
-            for chunk, p in scored_chunks(model, source, watch, ignored):
-                if watch.clusters is None and sum(map(len, first)) < CHUNK_ROWS:
+            for chunk, p in scored_chunks(model, source, comparison, ignored):
+                if comparison.clusters is None and sum(map(len, first)) < CHUNK_ROWS:
                     first.append(chunk.loc[:, [kind.kind != "f" for kind in chunk.dtypes]] if first else chunk)
                 y = np.full(len(p), -1, dtype=np.int64)
                 if target is not None:
@@ -364,8 +364,10 @@ class Judging:
                 kept.append(chunk if keeps_all else chunk[[name for name in chunk.columns if name in ignored]])
                 done(len(p))
         frame, repeating = pd.concat(kept, ignore_index=True), _repeating_column(model, first, ignored)
-        found = ScoredTable(np.concatenate(numbers), np.concatenate(scores), watch, frame, [], self.roles, repeating)
-        found.notes.extend([*source.notes, *watch.notes, *found.dependent_rows("use --clusters")])
+        found = ScoredTable(
+            np.concatenate(numbers), np.concatenate(scores), comparison, frame, [], self.roles, repeating
+        )
+        found.notes.extend([*source.notes, *comparison.notes, *found.dependent_rows("use --clusters")])
         return found
 
     def labelled(self, verbose: int, prevalence: Prevalence, *, stratified: bool = False, **how: Any) -> LabelledRows:

@@ -87,7 +87,7 @@ class KeyEquationMonitor(ShownInOneLine):
     ) -> None:
         self.model = model
         reference = np.asarray(() if q_reference is None else as_numpy(q_reference))
-        self._watched = WatchedModel(model, weighting, reference.shape[1] if reference.ndim == 2 else 0)
+        self._monitored = MonitoredModel(model, weighting, reference.shape[1] if reference.ndim == 2 else 0)
         self.false_alarm_rate = positive_number(false_alarm_rate, "false_alarm_rate")
         if self.false_alarm_rate >= 1.0:
             raise InvalidParameter(f"false_alarm_rate must lie between 0 and 1, got {self.false_alarm_rate:g}")
@@ -113,7 +113,7 @@ class KeyEquationMonitor(ShownInOneLine):
         self._tracks = self._make_tracks(references)
         self.delay = None if delay is None else check_whole_number(delay, "delay", 0)
         self._cohorts = None if self.delay is None else Cohorts(self.delay)
-        classes = self._watched.classes  # the positive one of two is tested, or all of more
+        classes = self._monitored.classes  # the positive one of two is tested, or all of more
         self._arrivals = [ArrivalOrder(f"class {one!r}") for one in (classes[1:] if len(classes) == 2 else classes)]
 
     def _reference_sums(self, y: ArrayLike | None, given: Mapping[str, ArrayLike | None]) -> Sums:
@@ -122,20 +122,22 @@ class KeyEquationMonitor(ShownInOneLine):
             for name, values in given.items():
                 if values is not None:
                     raise InvalidInput(f"{name}_reference needs the labels y_reference of the same rows")
-            return {None: StreamSums.none(len(self._watched.classes))}
+            return {None: StreamSums.none(len(self._monitored.classes))}
         q, segment, weights, clusters, audits = given.values()
-        numbers = self._watched.encode(y)
-        outputs = self._watched.out_of_fold(numbers, weights) if q is None else self._watched.columns(q, numbers.size)
+        numbers = self._monitored.encode(y)
+        outputs = (
+            self._monitored.out_of_fold(numbers, weights) if q is None else self._monitored.columns(q, numbers.size)
+        )
         present = np.unique(numbers)
         if len(present) < 2:
-            got = f"{numbers.size} rows of {self._watched.classes[present[0]]!r}"
+            got = f"{numbers.size} rows of {self._monitored.classes[present[0]]!r}"
             raise InvalidInput(f"y_reference must have both classes, or two of more, got {got}")
         batch = Batch(numbers, outputs, weights, segment, clusters)
         if audits is not None:
             e, is_labelled = check_audits(y, audits)
             self._audits.add(e, is_labelled)
             batch.weights = batch.weights / (e * self._audits.unit)
-        return batch.sums(self._watched.price, 0.0)
+        return batch.sums(self._monitored.price, 0.0)
 
     def use_reference(self, sums: StreamSums) -> None:
         """Compare with rows of which only sums are known, such as those held out of training; before any update."""
@@ -209,8 +211,8 @@ class KeyEquationMonitor(ShownInOneLine):
                 one if one is None or np.ndim(one) == 0 or count_rows(one) != e.size else take_rows(one, rows)
                 for one in given
             )
-        numbers = self._watched.encode(y)
-        outputs = self._watched.outputs(X) if q is None else self._watched.columns(q, numbers.size)
+        numbers = self._monitored.encode(y)
+        outputs = self._monitored.outputs(X) if q is None else self._monitored.columns(q, numbers.size)
         if sample_weight is None and self._weight_unit:
             sample_weight = np.full(numbers.size, self._weight_unit)
         batch = Batch(numbers, outputs, sample_weight, segment, clusters)
@@ -223,13 +225,13 @@ class KeyEquationMonitor(ShownInOneLine):
         unit = self._weight_unit or typical_weight(batch.weights)
         batch.weights = in_units(batch.weights, unit)
         if self._cohorts is None:
-            sums = batch.sums(self._watched.price, 1.0)
+            sums = batch.sums(self._monitored.price, 1.0)
             self._weight_unit, self._audits = unit, audits
             return self._take([(when, sums)], words)
         cohorts, are_dates = cohort_numbers(cohort, numbers.size)
         present, last = self._cohorts.present_of(now, cohorts, are_dates), self._cohorts.present
         late = cohorts + self._cohorts.delay < (-np.inf if last is None else last)  # their cohorts have been released
-        pieces = {int(one): batch.sums(self._watched.price, 1.0, cohorts == one) for one in np.unique(cohorts[~late])}
+        pieces = {int(one): batch.sums(self._monitored.price, 1.0, cohorts == one) for one in np.unique(cohorts[~late])}
         # From here on nothing can fail.
         self._weight_unit, self._audits = unit, audits
         for one, sums in pieces.items():
@@ -259,7 +261,7 @@ class KeyEquationMonitor(ShownInOneLine):
                 if is_over and not any(alarm.segment == name for alarm in self.alarms):
                     new.append(track.alarm(when))
                     self.alarms.append(new[-1])
-            first = len(self._watched.classes) - len(self._arrivals)
+            first = len(self._monitored.classes) - len(self._arrivals)
             sentences += [order.add(pieces[None].of_class(first + k)) for k, order in enumerate(self._arrivals)]
         for sentence in filter(None, sentences):
             warnings.warn(sentence, UserWarning, stacklevel=3)
@@ -269,7 +271,7 @@ class KeyEquationMonitor(ShownInOneLine):
         share = self.false_alarm_rate / 2.0 if self.segments else self.false_alarm_rate
         levels: dict[str | None, float] = {None: share}
         levels |= {name: share / len(self.segments) for name in self.segments}
-        classes, self.dispersion = self._watched.classes, known[None].dispersion
+        classes, self.dispersion = self._monitored.classes, known[None].dispersion
         none, settings = StreamSums.none(len(classes)), (self.dispersion, self.tolerance)
         return {name: Track(classes, name, level, known.get(name, none), *settings) for name, level in levels.items()}
 
@@ -329,8 +331,8 @@ class KeyEquationMonitor(ShownInOneLine):
         state = {
             "format": _FORMAT,
             "version": _VERSION,
-            "classes": list(self._watched.classes),
-            "class_weights": self._watched.price.weights.tolist(),
+            "classes": list(self._monitored.classes),
+            "class_weights": self._monitored.price.weights.tolist(),
             **{name: getattr(self, name) for name in _SETTINGS},
             "n_batches": self.n_batches,
             "cohorts": None if self._cohorts is None else self._cohorts.state(),
@@ -364,7 +366,7 @@ class KeyEquationMonitor(ShownInOneLine):
         is_other = model is not None and set(np.asarray(getattr(model, "classes_", ())).tolist()) != set(classes)
         weighting = None if has_price or is_other else dict(zip(classes, weights, strict=True))
         made = cls(model, weighting=weighting, **{name: stored[name] for name in _SETTINGS})
-        own = made._watched
+        own = made._monitored
         if list(own.classes) != classes or not np.array_equal(own.price.weights, weights):
             stated = f"the classes {short(classes, 60)} and the weights {short(weights, 60)}"
             got = f"{short(list(own.classes), 60)} and {short(own.price.weights.tolist(), 60)}"
@@ -402,7 +404,7 @@ def state_digest(state: Values) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
-class WatchedModel:
+class MonitoredModel:
     """The model of a monitor: its classes and the price of its probabilities; two classes are (negative, positive)."""
 
     def __init__(self, model: Estimator, weighting: WeightingLike, n_columns: int = 0) -> None:

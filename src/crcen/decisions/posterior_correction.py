@@ -187,7 +187,7 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
             X, y = own_sampler.fit_resample(X, y)
         for place, (name, step) in enumerate(getattr(estimator, "steps", [])):
             if hasattr(step, "fit_resample"):
-                estimator.steps[place] = (name, _WatchedSampler(step))
+                estimator.steps[place] = (name, _RecordingSampler(step))
         arguments = fit_arguments(estimator, weights, None if has_sampler else groups)
         if groups is not None and self.method == "shift" and not any(key.endswith("groups") for key in arguments):
             raise InvalidParameter("groups must go with a method or an estimator that has folds: got method='shift'.")
@@ -199,7 +199,7 @@ class PosteriorCorrection(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
             estimator.fit(X, y, **fit_arguments(estimator, weights, None))  # it holds no rows out
         recorded = []
         for place, (name, step) in enumerate(getattr(estimator, "steps", [])):  # a pipeline replaces its list
-            if isinstance(step, _WatchedSampler):
+            if isinstance(step, _RecordingSampler):
                 recorded.append(self._counts(step.y_))
                 estimator.steps[place] = (name, step.sampler)
         seen = self._seen(estimator, self._counts(np.asarray(y)), recorded) if self.sampling is not None else natural
@@ -447,7 +447,7 @@ def fit_arguments(estimator: Estimator, weights: Array | None, groups: Clusters 
     return {f"{name}__{key}" if name else key: value for key, value in given.items() if value is not None}
 
 
-class _WatchedSampler(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class _RecordingSampler(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A sampler that also keeps the labels it leaves; an estimator, since a pipeline with a cache clones its steps."""
 
     def __init__(self, sampler: Estimator) -> None:

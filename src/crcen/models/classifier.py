@@ -544,14 +544,14 @@ class CutSchedule:
         members, schedule = len(self.fold_jobs) // len(folds), first.max_epochs
         size = 4 * members * first.n_outputs * schedule * sum(len(held_out) for _, held_out in folds)
         how = {"record_every": -(-size // _RECORD_BYTES), "balance": False}
-        watched = [job.replace(watched=folds[i // members][1], **how) for i, job in enumerate(self.fold_jobs)]
-        states: _States = [None] * len(watched)
+        validation = [job.replace(validation=folds[i // members][1], **how) for i, job in enumerate(self.fold_jobs)]
+        states: _States = [None] * len(validation)
         best, least, before_best, begun = None, np.inf, states, 0
         shares = _STOPS_OF_MANY_ROWS if fitting.has_many_rows(len(self.rows.X)) else _STOPS
         stops = [(round(share * schedule), limit) for share, limit in shares if schedule >= _SHORTEST_SCHEDULE]
         for stop, limit in [*stops, (schedule, 0.0)]:
             own = {"stop_epoch": stop, "leaves_state": stop < schedule}
-            part = [job.replace(start=state, **own) for job, state in zip(watched, states, strict=True)]
+            part = [job.replace(start=state, **own) for job, state in zip(validation, states, strict=True)]
             found = self.train(part, progress=part_of(progress, begun / schedule, stop / schedule))
             curve = self._curve(found)
             lowest = int(np.argmin(curve)) if len(curve) else 0

@@ -105,12 +105,12 @@ def has_many_rows(n_rows: int) -> bool:
 
 
 def training_job(
-    recipe: Recipe, price: Price, seed: int, member: int, rows: Index | None = None, watched: Index | None = None
+    recipe: Recipe, price: Price, seed: int, member: int, rows: Index | None = None, validation: Index | None = None
 ) -> TrainingJob:
     """The training job of a member: one output for a binary problem, otherwise one per class."""
     is_binary = price.positive is not None
     class_weights = (price.threshold, price.lam) if is_binary else price.weights
-    own = {"rows": rows, "watched": watched, "outputs": None if is_binary else price.n_classes}
+    own = {"rows": rows, "validation": validation, "outputs": None if is_binary else price.n_classes}
     return TrainingJob.by(recipe, class_weights, seed=member_seed(seed, member), shuffle_seed=seed, **own)
 
 
@@ -118,11 +118,11 @@ def member_jobs(
     recipe: Recipe, price: Price, n_members: int, seed: int, rows: FitRows, own: Index | None = None
 ) -> list[TrainingJob]:
     """One job per member on all rows or on some of them; a share is held out for early stopping."""
-    watched: Index | None = None
+    validation: Index | None = None
     if recipe.early_stopping:
         used = np.flatnonzero(rows.weights > 0) if own is None else own[rows.weights[own] > 0]
-        own, watched = early_stopping_split(rows.engine_target, used, recipe.validation_fraction, seed, rows.groups)
-    return [training_job(recipe, price, seed, member, own, watched) for member in range(n_members)]
+        own, validation = early_stopping_split(rows.engine_target, used, recipe.validation_fraction, seed, rows.groups)
+    return [training_job(recipe, price, seed, member, own, validation) for member in range(n_members)]
 
 
 def usable(results: Sequence[TrainingResult], name: str) -> list[TrainingResult]:

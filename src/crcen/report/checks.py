@@ -109,11 +109,11 @@ def _can_be_ranked(evidence: Evidence) -> bool:
     "intervals, not the single values.",
 )
 def too_few_rows(evidence: Evidence) -> Outcome:
-    """Compare the rows of each watched class here and in training with the limit."""
+    """Compare the rows of each evaluated class here and in training with the limit."""
     here, trained = evidence.counts, evidence.training_rows
     least = np.minimum(here, trained) if evidence.has_price else here
-    few = [k for k in evidence.watched if least[k] < limits.FEWEST_POSITIVES]
-    shown = few or [min(evidence.watched, key=lambda k: least[k])]
+    few = [k for k in evidence.evaluated if least[k] < limits.FEWEST_POSITIVES]
+    shown = few or [min(evidence.evaluated, key=lambda k: least[k])]
     before = [f", {trained[k]:,.6g} in training" if evidence.has_price else "" for k in range(len(here))]
     return bool(few), listed([f"{here[k]:,} rows of class {evidence.names[k]} here{before[k]}" for k in shown], 4)
 
@@ -211,7 +211,7 @@ def unlike_training(evidence: Evidence) -> Outcome:
         return (True, swapped) if swapped else (None, "the model keeps no record of its training rows")
     shares = evidence.totals / evidence.totals.sum()
     judged = limits.judge_class_shares(evidence.y, evidence.weights, evidence.trained_counts, evidence.clusters)
-    tests = {k: judged[k] for k in evidence.watched}
+    tests = {k: judged[k] for k in evidence.evaluated}
     moved = [k for k, test in tests.items() if test.has_moved]
     shown = moved or [max(tests, key=lambda k: abs(tests[k].z))]
     where = getattr(evidence.model, "shares_are_", "in training")
@@ -264,20 +264,20 @@ def _is_calibrated_at(evidence: Evidence, shares: Array) -> bool:
     trained = evidence.trained_counts / evidence.trained_counts.sum()
     p = shifted_probabilities(evidence.proba, trained, np.maximum(shares, 1e-9))
     rows = (None, evidence.weights, evidence.clusters)
-    groups = [one for k in evidence.watched for one in reliability_groups(evidence.y == k, p[:, k], *rows)]
+    groups = [one for k in evidence.evaluated for one in reliability_groups(evidence.y == k, p[:, k], *rows)]
     large = [one for one in groups if _is_large(one)]
     return all(group_chance(one, len(groups), evidence.noise) >= limits.CALIBRATION_P for one in large)
 
 
 def _score_distances(evidence: Evidence) -> list[tuple[int, float, float]]:
-    """Distance of the scores of each watched class from those of training, and its p-value, if the model keeps any."""
+    """Distance of the scores of each evaluated class from those of training, and its p-value, if any are kept."""
     kept, profile = kept_by(evidence.model, "oof_proba_"), getattr(evidence.model, "profile_", None)
     out_of_fold = np.empty((0, len(evidence.names))) if kept is None else np.asarray(kept, dtype=np.float64)
     out_of_fold = out_of_fold[np.isfinite(out_of_fold).all(axis=1)]
     if evidence.is_audited or not len(out_of_fold):  # audited rows were chosen by their scores
         return []
     found, error, weights, counts = [], evidence.training_error, evidence.price.weights, evidence.trained_counts
-    for number, k in enumerate(evidence.watched):
+    for number, k in enumerate(evidence.evaluated):
         others = np.arange(len(counts)) != k
         rest = float(counts[others].sum())
         shift = math.log(weights[k] * rest / (weights[others] @ counts[others]))
@@ -289,7 +289,7 @@ def _score_distances(evidence: Evidence) -> list[tuple[int, float, float]]:
         before, here = [log_odds(out_of_fold[:, k], _TINY)], log_odds(evidence.proba[:, k], _TINY) + shift
         # Folds train on fewer rows, and a model has learnt its own: rows that differ from both have changed.
         if profile is not None and profile.scores and not evidence.is_out_of_fold:
-            before.append(np.reshape(profile.scores[0], (-1, len(evidence.watched)))[:, number])
+            before.append(np.reshape(profile.scores[0], (-1, len(evidence.evaluated)))[:, number])
         ends = (-limit, limit)
         distances = [
             score_distance(np.clip(one + shift, *ends), np.clip(here, *ends), slack, evidence.clusters)
@@ -318,10 +318,10 @@ def score_distance(old: Array, here: Array, slack: float = 0, clusters: Clusters
 
 
 def _areas(evidence: Evidence, rows: Bools | slice = slice(None)) -> dict[int, float]:
-    """Area under the ROC curve of each watched class with enough rows."""
+    """Area under the ROC curve of each evaluated class with enough rows."""
     y, weights = evidence.y[rows], evidence.weights[rows]
     found = {}
-    for k in evidence.watched:
+    for k in evidence.evaluated:
         own = y == k
         if min(int(own.sum()), int((~own).sum())) >= limits.FEWEST_OF_A_CLASS:
             found[k] = roc_area(*ThresholdCurve(own, evidence.proba[rows, k]).totals(weights))

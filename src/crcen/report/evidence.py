@@ -104,7 +104,7 @@ class Evidence:
         return self.labels.positive is not None
 
     @property
-    def watched(self) -> tuple[int, ...]:
+    def evaluated(self) -> tuple[int, ...]:
         """Classes that the report is about: the positive one, or all."""
         return (self.labels.column,) if self.has_positive else tuple(range(self.labels.n_classes))
 

@@ -129,8 +129,8 @@ class RowMetrics:
         self.costs: Array = price.cost_matrix.costs
         self.weights: Array = np.ones(len(p)) if weights is None else weights
         self.clusters: Clusters | None = clusters
-        self.watched = range(p.shape[1]) if self.column is None else [self.column]
-        self.curves = [formulas.ThresholdCurve(self.y == k, p[:, k]) for k in self.watched]
+        self.evaluated = range(p.shape[1]) if self.column is None else [self.column]
+        self.curves = [formulas.ThresholdCurve(self.y == k, p[:, k]) for k in self.evaluated]
         truth = np.eye(p.shape[1])[self.y]
         self.log_losses: Array = formulas.log_losses(self.y, p)
         # For two classes the squared error of the positive one.
@@ -156,7 +156,7 @@ class RowMetrics:
     @property
     def area_limits(self) -> Limits:
         """DeLong's on the logit scale; of more classes the mean of their limits."""
-        found = [auc_interval(self.y == k, self.p[:, k], self.weights, self.clusters) for k in self.watched]
+        found = [auc_interval(self.y == k, self.p[:, k], self.weights, self.clusters) for k in self.evaluated]
         low, high = np.mean([one[1:] for one in found if not math.isnan(one.value)] or [UNKNOWN[1:]], axis=0)
         return float(low), float(high)
 
@@ -363,7 +363,7 @@ def _group(target: Bools, p: Array, q: Array | None, weights: Array, clusters: C
 def reliability(evidence: Evidence) -> dict[int, tuple[ReliabilityGroup, ...]]:
     """Reliability of the probability of every class that the report is about, by its number."""
     rows = (evidence.q if evidence.has_positive else None, evidence.weights, evidence.clusters)
-    return {k: reliability_groups(evidence.y == k, evidence.proba[:, k], *rows) for k in evidence.watched}
+    return {k: reliability_groups(evidence.y == k, evidence.proba[:, k], *rows) for k in evidence.evaluated}
 
 
 _POINTS = 121

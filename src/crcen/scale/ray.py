@@ -218,7 +218,7 @@ def _trainer(told: Assignment, show: Callable[[float], None], workers: int, conf
     return ray.train.torch.TorchTrainer(work, **how, **configs)
 
 
-class Watch:
+class Watchdog:
     """Ends this process after some seconds without progress, and writes the stack of every thread to its log.
 
     Python's fault handler counts the time, in a thread that needs neither the interpreter nor memory.
@@ -242,7 +242,7 @@ class Watch:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Wait for other workers, which have their own watch, without a limit."""
+        """Wait for other workers, which have their own watchdog, without a limit."""
         self.end()
         try:
             yield
@@ -265,18 +265,18 @@ def train_worker(told: Assignment, show: Callable[[float], None]) -> CRCENClassi
     except CrcenError as error:
         return error
     plan = told.plan.by_number()  # readers send whether a row is positive, or its class number, not its label
-    watch = Watch(told.worker_timeout)
-    rows = RayShard(ray.train.get_dataset_shard("rows"), watch.moved)
+    watchdog = Watchdog(told.worker_timeout)
+    rows = RayShard(ray.train.get_dataset_shard("rows"), watchdog.moved)
     device = ray.train.torch.get_device()
 
     def all_reduce(tensor: Tensor) -> None:
         dist.all_reduce(tensor)
-        watch.moved()
+        watchdog.moved()
 
     def gather(own: object) -> list[object]:
         found = [own] * count
         if count > 1:
-            with watch.paused():
+            with watchdog.paused():
                 dist.all_gather_object(found, own)
         return found
 
@@ -290,10 +290,10 @@ def train_worker(told: Assignment, show: Callable[[float], None]) -> CRCENClassi
         try:
             status = run.train(lambda share: None if rank else show(share))
         except TrainingFailed as error:  # networks are the same in all workers
-            watch.end()
+            watchdog.end()
             return error
     run.store(status, told.source.names, is_weighted=told.is_weighted, gather=gather)
-    watch.end()
+    watchdog.end()
     return told.model
 
 
@@ -395,16 +395,16 @@ def grow_in_worker(
 
     context = ray.train.get_context()
     rank, count = context.get_world_rank(), context.get_world_size()
-    watch = Watch(worker_timeout)
+    watchdog = Watchdog(worker_timeout)
     start = _saved(_TREES_FILE, lambda path: GrownTrees.read(path, "")) or GrownTrees()
 
     def blocks() -> Iterator[Iterable[Chunk]]:
         for block in source.share(rank, count).blocks(_BLOCK_ROWS):
-            watch.moved()
+            watchdog.moved()
             yield block
 
     def connect() -> dict[str, object]:
-        with watch.paused():  # LightGBM waits two minutes for others, which may have more rows to read
+        with watchdog.paused():  # LightGBM waits two minutes for others, which may have more rows to read
             barrier()
         return {"tree_learner": "data", **get_network_params()}
 
@@ -415,7 +415,7 @@ def grow_in_worker(
             ray.train.report({"trees": len(grown.losses), "started_at": len(start.losses)}, checkpoint=kept)
 
     def tell(share: float) -> None:
-        watch.moved()
+        watchdog.moved()
         if rank == 0:
             show(share)
 
@@ -423,7 +423,7 @@ def grow_in_worker(
         rows, joined = BinnedRows(plan, blocks()), connect if count > 1 else None
         return grow_trees(plan, rows, held_out, start, save, connect=joined, show=tell)
     finally:
-        watch.end()
+        watchdog.end()
 
 
 # A local cluster counts at least so many CPUs beside those of its workers, however few cores there are.

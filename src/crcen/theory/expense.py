@@ -225,8 +225,8 @@ def price_paths(weightings: Any, resolve: Callable[[Any], Price] = lambda price:
     if isinstance(weightings, list | tuple | np.ndarray):
         return [[resolve(weighting) for weighting in weightings]]
     price = resolve("balanced" if weightings is None else weightings)
-    watched = range(price.n_classes) if price.positive is None else [price.positive]
-    weights = [[price.weights * np.where(np.arange(price.n_classes) == k, f, 1.0) for f in _FACTORS] for k in watched]
+    evaluated = range(price.n_classes) if price.positive is None else [price.positive]
+    weights = [[price.weights * np.where(np.arange(price.n_classes) == k, f, 1.0) for f in _FACTORS] for k in evaluated]
     return [[Price(one, price.counts, None, price.positive) for one in path] for path in weights]
 
 

@@ -104,12 +104,13 @@ class Trainer:
     def __call__(self, jobs: Sequence[TrainingJob], *, progress: Progress | None = None) -> list[TrainingResult]:
         """Train every job."""
         data = self.data
-        different = {(id(job.rows), id(job.watched), job.encoding): job for job in jobs}  # many jobs have the same rows
+        # Many jobs have the same rows.
+        different = {(id(job.rows), id(job.validation), job.encoding): job for job in jobs}
         for job in different.values():
             own = job.trained(data.n_rows)
             if not np.bincount(data.y[own], data.sample_weight[own], data.n_classes).all():
                 raise InvalidInput("a training job needs rows of every class with positive weight.")
-            if job.watched is not None and not data.sample_weight[job.watched].any():
+            if job.validation is not None and not data.sample_weight[job.validation].any():
                 raise InvalidInput("validation rows must have positive weight.")
         if not (stacks := self._stacks(jobs)):
             return []
@@ -237,7 +238,7 @@ def plan(jobs: Sequence[TrainingJob], n_rows: int, n_inputs: Inputs, memory_byte
     """
     stacks: dict[tuple[object, ...], dict[tuple[object, ...], list[int]]] = {}
     for position, job in enumerate(jobs):
-        group = digest(job.rows), digest(job.watched), job.shuffle_seed if job.draws_batches else 0
+        group = digest(job.rows), digest(job.validation), job.shuffle_seed if job.draws_batches else 0
         stacks.setdefault(_common_key(job, n_rows), {}).setdefault(group, []).append(position)
     found: list[Groups] = []
     for members in stacks.values():
@@ -256,7 +257,7 @@ def _common_key(job: TrainingJob, n_rows: int) -> tuple[object, ...]:
     batches = n_batches(job.n_trained(n_rows), job.batch_size) if job.draws_batches else 0
     rate = job.learning_rate if job.draws_batches else job.tol
     encoded = (job.standardize, job.encoding, job.bins, job.missing, job.column_scales)
-    course = (job.watched is not None, job.stop_epoch, job.record_every, job.first_epoch, job.leaves_state)
+    course = (job.validation is not None, job.stop_epoch, job.record_every, job.first_epoch, job.leaves_state)
     network = (job.hidden, job.activation, job.loss, job.n_outputs)
     return (job.solver, *network, job.max_epochs, batches, rate, *course, *encoded)
 
@@ -327,14 +328,14 @@ def stack_bytes(groups: Groups, jobs: Sequence[TrainingJob], n_rows: int, n_inpu
     solver, in_batches, n_models = example.solver_kind, example.draws_batches, len(groups[0])
     n_own = max(jobs[group[0]].n_trained(n_rows) for group in groups)  # groups are padded to the longest
     at_once = min(example.batch_size if in_batches else _ROWS_AT_ONCE, n_own)
-    watched = [found for group in groups if (found := jobs[group[0]].watched) is not None]
-    n_watched = max(map(len, watched), default=0)
-    if watched:
+    validation = [found for group in groups if (found := jobs[group[0]].validation) is not None]
+    n_validation = max(map(len, validation), default=0)
+    if validation:
         at_once += VALIDATION_ROWS
     width, units = n_inputs(example), n_models * sum((*example.hidden, example.n_outputs))
     parameters = (solver.copies + example.column_scales) * n_models * n_parameters(example, n_inputs)
     # All rows are encoded; L-BFGS keeps a copy of its own, with the weights of every row and network.
-    held = n_rows * width + n_own * (4 + (0 if in_batches else width + n_models)) + n_watched * (width + 4)
+    held = n_rows * width + n_own * (4 + (0 if in_batches else width + n_models)) + n_validation * (width + 4)
     return len(groups) * solver.itemsize * (parameters + _ACTIVATION_COPIES * at_once * units + held)
 
 
@@ -456,23 +457,23 @@ class StackRun:
 
     def validation(self) -> _Validation | None:
         """The validation rows, if any."""
-        rows = [lead.watched for lead in self.leads if lead.watched is not None]
+        rows = [lead.validation for lead in self.leads if lead.validation is not None]
         at_once = VALIDATION_ROWS
         if self.data.device.type == "cuda":  # few large products, within limits
             at_once = max(at_once, min(_ROWS_ON_A_GPU, _UNITS_AT_ONCE // (len(self.groups) * self.stack.width)))
         return _Validation(self, rows, at_once) if rows else None
 
     def _results(
-        self, losses: list[Tensor], watch: _Validation | None, converged_at: Array
+        self, losses: list[Tensor], validation: _Validation | None, converged_at: Array
     ) -> dict[int, TrainingResult]:
-        """Results of all networks, with the best epochs of a watch."""
+        """Results of all networks, with the best epochs by validation rows."""
         results: dict[int, TrainingResult] = {}
         curves = torch.stack(losses, -1).double().cpu().numpy()  # (G, M, epochs)
         val_curves = np.empty((*curves.shape[:2], 0))
         flat, stopped_at = self.stack.flat, np.full_like(converged_at, np.inf)
-        if watch:
-            flat, stopped_at = watch.best_flat, watch.stopped_at.cpu().numpy()
-            val_curves = torch.stack(watch.losses, -1).double().cpu().numpy()
+        if validation:
+            flat, stopped_at = validation.best_flat, validation.stopped_at.cpu().numpy()
+            val_curves = torch.stack(validation.losses, -1).double().cpu().numpy()
         ends = np.minimum(stopped_at, converged_at) - self.example.first_epoch
         n_iters = np.minimum(ends, curves.shape[2]).astype(np.int64)
         # Whether all training losses, or any validation loss, are finite up to an epoch (index 0: before the first).

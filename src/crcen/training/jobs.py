@@ -45,7 +45,7 @@ class TrainingJob(Recipe):
     class_weights: tuple[float, ...]  # A weight for each of K ≥ 2 classes; for two classes (1 − λ, λ)
     _: KW_ONLY
     rows: Index | None = None  # numbers of the training rows; ``None`` for all rows of the table
-    watched: Index | None = None  # validation rows for early stopping or recording; ``None`` for none
+    validation: Index | None = None  # validation rows for early stopping or recording; ``None`` for none
     solver: str = ADAM.name
     max_epochs: int = 30
     batch_size: int = 128
@@ -96,7 +96,7 @@ class TrainingJob(Recipe):
     @property
     def stops_early(self) -> bool:
         """Whether the best epoch on the validation rows is kept."""
-        return self.watched is not None and not self.record_every
+        return self.validation is not None and not self.record_every
 
     def trained(self, n_rows: int) -> Index:
         """Training rows of a table with ``n_rows`` rows."""
@@ -109,7 +109,7 @@ class TrainingJob(Recipe):
     def balanced(self, n_rows: int) -> Index:
         """Rows on which the balance solve makes the key equation exact: also those of early stopping."""
         own = self.trained(n_rows)
-        return np.concatenate([own, self.watched]) if self.stops_early and self.watched is not None else own
+        return np.concatenate([own, self.validation]) if self.stops_early and self.validation is not None else own
 
     @property
     def first_epoch(self) -> int:

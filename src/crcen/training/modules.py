@@ -193,8 +193,8 @@ def train_modules(
         with torch.random.fork_rng(devices=[where] if where.type == "cuda" else []):
             torch.manual_seed(job.seed & (2**63 - 1))
             net = built(module).to(where)
-            watched = None if job.watched is None else on_device(job.watched)
-            result = _trained(on_device(job.trained(len(y))), watched, job, net, optimizer, report)
+            validation = None if job.validation is None else on_device(job.validation)
+            result = _trained(on_device(job.trained(len(y))), validation, job, net, optimizer, report)
             if result.network is not None and job.balance:
                 result = _balanced(result, X, numbers, weights, sample_weight, job)
         results.append(result)
@@ -202,7 +202,12 @@ def train_modules(
 
 
 def _trained(
-    rows: ModuleRows, watched: ModuleRows | None, job: TrainingJob, net: nn.Module, optimizer: object, report: Progress
+    rows: ModuleRows,
+    validation: ModuleRows | None,
+    job: TrainingJob,
+    net: nn.Module,
+    optimizer: object,
+    report: Progress,
 ) -> TrainingResult:
     if any(isinstance(p, nn.parameter.UninitializedParameter) for p in net.parameters()):
         with torch.no_grad():
@@ -219,19 +224,19 @@ def _trained(
         report((epoch + 1) / job.max_epochs)
         if not np.isfinite(loss):
             return result(None, Status.DIVERGED)
-        if watched is None:
+        if validation is None:
             continue
-        val_losses.append(watched.mean_loss(net, job.n_outputs))
+        val_losses.append(validation.mean_loss(net, job.n_outputs))
         if val_losses[-1] <= min(val_losses):
             best, best_epoch = copy.deepcopy(net.state_dict()), epoch
         elif epoch - best_epoch >= _PATIENCE:
             break
-    if watched is not None:
+    if validation is not None:
         net.load_state_dict(best)
     fitted = FittedModule.of(net, job.n_outputs)
     if not all(np.isfinite(value).all() for value in fitted.state.values()):
         return result(None, Status.DIVERGED)
-    is_whole = watched is None or best_epoch + 1 == len(losses)
+    is_whole = validation is None or best_epoch + 1 == len(losses)
     return result(fitted, Status.COMPLETED if is_whole else Status.EARLY_STOPPED)
 
 

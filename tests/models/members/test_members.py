@@ -103,11 +103,11 @@ def network_task(n_classes=2, **how):
 def test_networks_are_compared_on_the_first_folds_and_predict_all(n_classes, compared, n_folds, monkeypatch):
     outcomes, used = SearchRun.outcomes, []
 
-    def watched(run, *settings, **how):
+    def validation(run, *settings, **how):
         used.append(len(run.rows.folds))
         return outcomes(run, *settings, **how)
 
-    monkeypatch.setattr(SearchRun, "outcomes", watched)
+    monkeypatch.setattr(SearchRun, "outcomes", validation)
     monkeypatch.setattr(networks, "_COMPARED_ROWS", compared)
     monkeypatch.setattr(networks, "N_NETWORKS", 1)
     task = network_task(n_classes, effort="quick", best_loss=lambda: 0.0)

@@ -469,7 +469,7 @@ def test_an_interrupted_search_keeps_what_was_fitted(monkeypatch, part):
 
     def interrupted(trainer, jobs, **kwargs):
         calls.append(1)
-        if (part == "refit" and jobs[0].watched is None) or part == len(calls):
+        if (part == "refit" and jobs[0].validation is None) or part == len(calls):
             raise KeyboardInterrupt
         return original(trainer, jobs, **kwargs)
 

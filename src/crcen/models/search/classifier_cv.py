@@ -314,8 +314,8 @@ def _stacked(
     for weighting in path:
         for (own, _), part, recipe in zip(parts, own_rows, recipes, strict=True):
             for job in member_jobs(recipe, part.resolve(weighting), n_members, seed, part):
-                watched = None if job.watched is None else own[job.watched]
-                jobs.append(job.replace(rows=own[job.trained(len(own))], watched=watched))
+                validation = None if job.validation is None else own[job.validation]
+                jobs.append(job.replace(rows=own[job.trained(len(own))], validation=validation))
     results = iter(train(rows.X, rows.engine_target, jobs, sample_weight=rows.weights, device=estimator.device))
 
     def logits(weighting: Price, part: FitRows, recipe: Recipe, asked: Array) -> Array:

@@ -140,12 +140,12 @@ def early_stopping_split(
         splitter = kind(1 if groups is None else _GROUP_SPLITS, test_size=validation_fraction, random_state=seed)
         splits = splitter.split(used, target[used], None if groups is None else groups[used])
         parts = ([used[rows] for rows in split] for split in splits)
-        own, watched = next(two for two in parts if all(len(np.unique(target[one])) == len(labels) for one in two))
+        own, validation = next(two for two in parts if all(len(np.unique(target[one])) == len(labels) for one in two))
     except (ValueError, StopIteration) as error:
         got = f"got {plural(counts.min(), 'row')} of the rarest class with validation_fraction={validation_fraction}"
         needs = "early_stopping needs rows of every class in its validation part"
         raise InvalidInput(f"{needs}: {got}; raise it or turn early_stopping off.") from error
-    return np.sort(own), np.sort(watched)
+    return np.sort(own), np.sort(validation)
 
 
 def row_numbers(rows: ArrayLike) -> Index:

@@ -363,7 +363,7 @@ class SearchRun:
                 job = self.job(setting, train_rows, 0).replace(balance=False)
                 if job.draws_batches:
                     size = 4 * len(settings) * n_held_out * job.max_epochs * job.n_outputs
-                    job = job.replace(watched=held_out, record_every=-(-size // bound))
+                    job = job.replace(validation=held_out, record_every=-(-size // bound))
                 jobs.append(job)
             trials.append(Trial(setting, jobs))
         halving = halving and self._has_room_for_states(trials)
