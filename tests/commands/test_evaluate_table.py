@@ -133,6 +133,9 @@ def test_training_rows_are_known_again(model_file, mixed_table, tmp_path, ending
         assert {one.code: one.status for one in findings}["CRC008"] == status
     found = evaluate_table(model_file, new, n_resamples=0)
     assert (found.recognition.status, found.unlike, "rows of training" in str(found)) == ("new", (), False)
+    assert not any("equal one" in note for note in found.notes)
+    twice = evaluate_table(model_file, pd.concat([new, new]), n_resamples=0)
+    assert any(f"{2 * len(new):,} of {2 * len(new):,} rows have an equal one" in note for note in twice.notes)
 
 
 def test_rows_unlike_training_are_said_to_be_so(model_file, mixed_table):

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -81,7 +81,7 @@ class RowComparison:
         self._pooled = {one.name for one in columns if getattr(one, "has_other", False)}
         self._rows = None if profile is None else NewRows(profile, columns)
         self._fingerprint = getattr(model, "fingerprint_", None) if recognises else None
-        self._compared: list[tuple[Bools, NDArray[np.generic]]] = []
+        self._compared: list[tuple[NDArray[np.generic], ...]] = []
         self._cells: dict[str, dict[str, int]] = {kind: {} for kind in _KINDS}
         self._columns = {one.name: one for one in columns}
         self._examples: dict[tuple[str, str], str] = {}  # of a kind and a column
@@ -91,7 +91,8 @@ class RowComparison:
     def add(self, frame: pd.DataFrame, encoded: EncodedTable, ignored: set[str]) -> None:
         """Count a chunk: the rows, and what the model's encoder made of them."""
         if self._fingerprint is not None:
-            self._compared.append(self._fingerprint.compare(self._model.row_hashes(frame, encoded)))
+            hashes = self._model.row_hashes(frame, encoded)
+            self._compared.append((hashes, *self._fingerprint.compare(hashes)))
         if self._hashes is not None:
             self._hashes.append(row_hashes(self._model.columns_, TableCells(frame), encoded.X, 0))
         if self._target is not None and frame[self._target].hasnans:
@@ -176,11 +177,11 @@ class RowComparison:
         """Whether (labelled) rows are training rows, and whether that depends on the class; None if it is unknown."""
         if self._fingerprint is None:
             return None
-        can, matches = (np.concatenate([chunk[i] for chunk in self._compared]) for i in range(2))
+        hashes, can, matches = (np.concatenate(parts) for parts in zip(*self._compared, strict=True))
         if is_labelled is not None:
-            can, matches = can[is_labelled], matches[is_labelled]
+            hashes, can, matches = hashes[is_labelled], can[is_labelled], matches[is_labelled]
         found: Recognition = self._fingerprint.judge(can, matches, numbers, self._model.classes_.tolist())
-        return found
+        return replace(found, n_repeated=self._fingerprint.n_repeated(hashes[can]))
 
 
 def scored_chunks(

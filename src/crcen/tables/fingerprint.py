@@ -31,7 +31,7 @@ _NUMBER = re.compile(r"[+-]?(?:0|[1-9]\d*)(?:\.\d*)?(?:[eE][+-]?\d+)?")
 _FIRST_OF_NUMBER = frozenset("+-0123456789")
 _MIDNIGHT = re.compile(r"(\d{4}-\d{2}-\d{2})[T ]00:00:00(?:\.0+)?")
 # If nearly every new row has a twin in training, training rows cannot be recognised.
-_MOST_TWINS = 0.9
+_MOST_TWINS, _MOST_REPEATED = 0.9, 0.1
 # A class is among the most frequent ones if no other has more rows by this factor.
 _MOST_COMMON = 1.2
 # Rows are copies if such a share of those with a twin have values of their own, such a share of copies is left after a
@@ -57,6 +57,7 @@ class Recognition:
     status: str
     shares: dict[object, float] = field(default_factory=dict)
     is_new: Bools | None = field(default=None, compare=False, repr=False)
+    n_repeated: int = 0  # rows with an equal one among these rows, if they are far more than in training by chance
 
     @property
     def measured(self) -> str:
@@ -77,9 +78,11 @@ class Recognition:
 
     @property
     def notes(self) -> list[str]:
-        """A sentence if rows were seen in training."""
+        """A sentence if rows were seen in training, and one if rows are copies of each other."""
         note = f"{self.measured}: results on training rows are no evidence; use rows kept apart"
-        return [note] if self.status == "seen" else []
+        copies = f"{self.n_repeated:,} of {self.n_rows:,} rows have an equal one among these rows"
+        repeated = f"{copies}, but intervals and tests treat rows as independent: remove copies"
+        return [note] * (self.status == "seen") + [repeated] * (self.n_repeated > 0)
 
     def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""
@@ -149,6 +152,12 @@ class Fingerprint:
         if n < _FEWEST_ROWS or (twins > _MOST_TWINS and not shares):
             status = "unknown"
         return Recognition(n, seen, n * self.n_twins / n_train, status, shares, can & ~matches)
+
+    def n_repeated(self, hashes: Hashes) -> int:
+        """Rows with an equal one among these rows; 0 unless they are far more than in training by chance."""
+        counts, n, n_train = np.unique(hashes, return_counts=True)[1], len(hashes), int(self.rows.sum())
+        repeated, by_chance = int(counts[counts > 1].sum()), n * max(1.0, n / n_train) * self.n_twins / n_train
+        return repeated if repeated > max(_FEWEST_ROWS, _MOST_REPEATED * n, 3.0 * by_chance) else 0
 
     def _shares(self, can: Bools, matches: Bools, numbers: Index, labels: Sequence[object]) -> dict[object, float]:
         """Estimated shares of training rows by class, if duplication of the training rows depends on the label."""
