@@ -49,7 +49,7 @@ def certified(declared, files, model_file, **options):
     return crcen.certify(declared, files / "test.csv", model=model_file, **{**out, **options})
 
 
-def test_a_declaration_is_toml_with_model_rows_plan_and_empty_fields(declared, model_file):
+def test_a_declaration_is_toml_with_model_rows_plan_and_empty_fields(declared, files, model_file):
     raw = declared.read_bytes()
     content = tomllib.loads(raw.decode())
     assert content["digest"] == "sha256:" + hashlib.sha256(raw.partition(b"\n")[2]).hexdigest()
@@ -58,6 +58,8 @@ def test_a_declaration_is_toml_with_model_rows_plan_and_empty_fields(declared, m
     assert content["criteria"][0]["labels_needed"] > 10
     assert "labels_needed" not in content["criteria"][2]
     assert "not above the threshold" in content["criteria"][2]["plan"]
+    planned = crcen.plan_table(model_file, files / "rows.csv").n_labels
+    assert content["criteria"][3].get("labels_needed", np.inf) == planned
     assert set(content["description"].values()) == {""}
     assert (content["rows"]["are_declared"], content["rows"]["number"]) == (True, 900)
 

@@ -8,7 +8,9 @@ from scipy.stats import beta, binomtest, norm
 
 from crcen.exceptions import InvalidParameter
 from crcen.theory import criteria, intervals, selective
-from crcen.theory.residual_test import residual_test, residual_values
+from crcen.theory.limits import UNMEASURED
+from crcen.theory.price import Price
+from crcen.theory.residual_test import residual_test, residual_values, variance_of
 from crcen.theory.rows import effective_rows
 from crcen.theory.selective import audit_probabilities, audit_scores, recall_bounds
 
@@ -255,6 +257,16 @@ def test_labels_for_drift_reach_the_power(uncertainty):
     assert found == pytest.approx(0.5, rel=0.01)
     p = columns(np.full(100, 0.1))
     assert criteria.labels_for_drift(p, np.ones(2), 1, 0.3, uncertainty=0.2) == math.inf  # no number is enough
+
+
+def test_model_uncertainty_that_was_not_measured_is_that_of_the_test():
+    p, n = columns(np.random.default_rng(0).beta(0.5, 5, 1000)), 400
+    price = Price(np.array([1.0, 10.0]), np.array([900, 60]), positive=1)
+    spread = criteria.model_uncertainty(None, price, p, 1)
+    values = residual_values(p, price.weights, 1)
+    variance = variance_of(values, p) * n / 1000 * (1 + UNMEASURED * n / 960)  # of the residual of n rows
+    least = (norm.isf(0.025) + norm.ppf(0.8)) * math.sqrt(variance) / (p[:, 1] @ values[:, 1] * n / 1000)
+    assert criteria.smallest_drift(p, price.weights, 1, n, uncertainty=spread) == pytest.approx(least)
 
 
 def test_positives_for_a_recall_bound_are_the_fewest():

@@ -75,8 +75,8 @@ class Declaration(ShownInOneLine):
         declared = "1 criterion" if len(self.criteria) == 1 else f"{len(self.criteria)} criteria"
         lines = [f"{declared} declared for {self.content['model']['file']}: {self.path}"]
         for one in self.content["criteria"]:
-            needed = f"{one['labels_needed']:,} labels" if "labels_needed" in one else "no number"
-            lines.append(f"  {one['criterion']:<28} {needed} ({one['plan']})")
+            needed = f"{one['labels_needed']:,} labels ({one['plan']})" if "labels_needed" in one else one["plan"]
+            lines.append(f"  {one['criterion']:<28} {needed}")
         fixed = f"{rows['number']:,} rows of {rows['file']}" if rows["are_declared"] else "any rows are accepted"
         groups = f"groups: {listed(self.content['groups'])}; " if self.content["groups"] else ""
         groups += f"clusters: {self.clusters}; " if self.clusters else ""
@@ -222,7 +222,7 @@ def _criterion_content(
 ) -> Values:
     content: Values = {"criterion": one.text, "test": TESTS[one.metric]}
     if scored is None:
-        return {**content, "plan": "labels needed: unknown without the rows"}
+        return {**content, "plan": "the number of labels needed is unknown without the rows"}
     parts = scored.parts()
     n_tests = sum(other.has_threshold for other in criteria) * (1 + len(parts))
     level = 1.0 - (1.0 - confidence) / max(n_tests, 1) if one.has_threshold else confidence

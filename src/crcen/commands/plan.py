@@ -17,9 +17,8 @@ from crcen.commands.rules import AUDIT_RULES, ClassShares, CostsLike, Prevalence
 from crcen.commands.scoring import Judging
 from crcen.theory import criteria
 from crcen.theory.intervals import LEVEL, design_effect
-from crcen.theory.limits import UNMEASURED
 from crcen.theory.metrics import expected_shares
-from crcen.theory.residual_test import TrainingError, clustered_variance, residual_values, variance_of
+from crcen.theory.residual_test import clustered_variance, residual_values, variance_of
 from crcen.theory.rows import Array, Index
 from crcen.theory.selective import audit_scores
 
@@ -55,7 +54,7 @@ class TablePlan(Result):
         return max(self.audits.values()) if self.audits else None
 
     def __str__(self) -> str:
-        head = f"{self.data}: plan for rows like these {self.n_rows:,}"
+        head = f"Plan for rows like the {self.n_rows:,} of {self.data}"
         return "\n".join([head, *(f"  {sentence}" for sentence in self.sentences)])
 
     @property
@@ -155,7 +154,8 @@ def plan_table(
     shares = ClassShares.of(prevalence, fitted, p, together)
     p = p if shares is None else shares.moved(p)
     actions, _ = rule.decide(p)
-    weights, sigma = fitted.weighting_.weights, {k: _uncertainty(fitted, p, k) for k in rule.evaluated}
+    trained, error = fitted.weighting_, getattr(fitted, "training_error_", None)
+    weights, sigma = trained.weights, {k: criteria.model_uncertainty(error, trained, p, k) for k in rule.evaluated}
     labels: dict[str, dict[Label | None, float]] = {}
     audits: dict[Label, float] = {}
     if "drift" in goals:
@@ -229,13 +229,3 @@ def _for_recall(p: Array, actions: Index, k: int, bound: float, **chances: float
         return criteria.labels_for_recall_bound(bound, recall, float(p[:, k].mean()), **chances)
     except InvalidParameter:  # too near to the bound
         return math.inf
-
-
-def _uncertainty(model: FittedModel, p: Array, k: int) -> float:
-    """The model uncertainty in log-odds of a class: measured by refits, or as models of its kind have it."""
-    error, price = getattr(model, "training_error_", None), model.weighting_
-    if isinstance(error, TrainingError):
-        return float(error.size if price.positive is not None else error.sizes[k])
-    # 1 + 2·n/n_train as a variance of the residual is an error of 2/(j·n_train) in squared log-odds.
-    unit = criteria.smallest_drift(p, price.weights, k, 1.0, power=0.5, level=0.05) / 1.959963984540054
-    return math.sqrt(UNMEASURED / float(price.counts.sum())) * unit

@@ -16,7 +16,7 @@ from crcen.theory import intervals
 from crcen.theory.groups import compare_groups, named_groups
 from crcen.theory.intervals import LEVEL, UNKNOWN, Interval
 from crcen.theory.key_equation import judge_equations
-from crcen.theory.limits import DRIFT_SCALE
+from crcen.theory.limits import DRIFT_SCALE, UNMEASURED
 from crcen.theory.price import Price
 from crcen.theory.residual_test import TrainingError, holm, residual_effect, residual_values, variance_of
 from crcen.theory.rows import Array, Bools, Clusters, Index, p_text
@@ -147,10 +147,8 @@ class ScoredClasses:
 
     @property
     def uncertainty(self) -> float:
-        """Standard deviation of the model's error in log-odds."""
-        if self.error is None:
-            return math.sqrt(2.0 / float(self.trained.counts.min()))
-        return float(self.error.size) if self.trained.positive is not None else float(self.error.sizes[self.reference])
+        """The model uncertainty in log-odds of the reference class."""
+        return model_uncertainty(self.error, self.trained, self.p, self.reference)
 
 
 @dataclass(frozen=True)
@@ -390,9 +388,10 @@ def _independent_labels(one: Criterion, rows: ScoredClasses, confidence: float, 
         weights, spread, level = rows.trained.weights, rows.uncertainty, 1.0 - confidence
         drift = (rows.reference, DRIFT_SCALE)
         for_drift = labels_for_drift(p, weights, *drift, power=power, level=level, uncertainty=spread)
-        why = f"to find a drift of {DRIFT_SCALE:g} in log-odds"
-        return for_drift, why if math.isfinite(for_drift) else f"{why}: the model uncertainty is too large"
-    return math.nan, "not planned"
+        if math.isfinite(for_drift):
+            return for_drift, f"to find a drift of {DRIFT_SCALE:g} in log-odds"
+        return math.inf, f"no number of labels finds a drift of {DRIFT_SCALE:g}: the model uncertainty is {spread:.2g}"
+    return math.nan, "the number of labels is not planned"
 
 
 _MOST_POSITIVES = 1_000_000
@@ -404,6 +403,15 @@ def _information(p: Array, weights: Array, k: int) -> float:
     values = residual_values(p, weights, k)
     variance = variance_of(values, p)
     return float(p[:, k] @ values[:, k]) ** 2 / (len(p) * variance) if variance > 0.0 else 0.0
+
+
+def model_uncertainty(error: TrainingError | None, trained: Price, p: Array, k: int) -> float:
+    """The model uncertainty in log-odds of a class: measured by refits, or as models of its kind have it."""
+    if error is not None:
+        return float(error.size if trained.positive is not None else error.sizes[k])
+    # 1 + 2·n/n_train as a variance of the residual is an error of 2/(j·n_train) in squared log-odds.
+    information = _information(p, trained.weights, k)
+    return math.sqrt(UNMEASURED / (information * float(trained.counts.sum()))) if information > 0.0 else math.inf
 
 
 def labels_for_drift(
