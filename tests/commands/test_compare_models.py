@@ -214,8 +214,12 @@ def test_models_are_compared_at_one_price_on_new_rows(mixed_table, model_file, t
     with pytest.raises(crcen.InvalidInput, match="neither model was trained on"):
         crcen.compare_models(model_file, tmp_path / "new.crcen", mixed_table())
     at_ten = crcen.fit_table(mixed_table(), target="bad", weighting=Budget(10), estimator=search)
-    with pytest.raises(crcen.InvalidInput, match="different prices"):
+    with pytest.raises(crcen.InvalidInput, match=r"prices \(5 and 10 .*: state one for both, such as --budget"):
         crcen.compare_models(model_file, at_ten.model, rows)
+    how = {"target": "country", "estimator": search}
+    two = [crcen.fit_table(mixed_table(), weighting=one, **how).model for one in ("none", "balanced")]
+    with pytest.raises(crcen.InvalidInput, match=r"other costs each\): state one for both, such as --weighting"):
+        crcen.compare_models(*two, rows)
     found = crcen.compare_models(model_file, at_ten.model, rows, weighting=Budget(10))
     assert found.content["price"]["cost_ratio"] == 10
     with pytest.raises(crcen.InvalidInput, match=r"lacks 1 of the .* columns .*: amount"):

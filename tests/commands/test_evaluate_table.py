@@ -260,17 +260,21 @@ def test_the_report_has_the_checks_of_the_evaluation(three, tmp_path):
     report = crcen.report_table(three, frame, out=tmp_path / "r.html")
     judged = evaluate_table(three, frame, fail_on="any")
     assert [one.to_dict() for one in report.findings] == [one.to_dict() for one in judged.findings]
-    page = crcen.report_table(three, frame, out=tmp_path / "r.html", others=[three]).path.read_text(encoding="utf-8")
+    odd = frame.assign(load=["high", *frame["load"][1:]])  # without a warning
+    page = crcen.report_table(three, odd, out=tmp_path / "r.html", others=[three]).path.read_text(encoding="utf-8")
     assert page.count('<th scope="row">model 2</th>') == 1
     again = crcen.fit_table(frame, target="state", estimator=three.estimator).model
     for other, is_seen in ((three, False), (again, True)):
         notes = crcen.report_table(three, frame, out=tmp_path / "r.html", others=[other]).notes
         assert any("model 2: " in note and "training rows" in note for note in notes) is is_seen
-    two = crcen.fit_table(three_rows(300, 9), target="state", positive="brøken", estimator=three.estimator).model
+    how = {"target": "state", "positive": "brøken", "estimator": three.estimator}
+    own = three_rows(300, 9)
+    two, more = (crcen.fit_table(rows, **how).model for rows in (own, own.assign(more=own["load"] ** 2)))
     for own, sentence in (
         ({"costs": CostMatrix([[0, 1], [1, 0]])}, "must be left out: this model finds brøken"),
         ({"weighting": "none"}, "its page has a price slider"),
         ({"others": [three]}, "must have the same classes: model 2 has brøken, fine, worn out without a positive one"),
+        ({"others": [more]}, "the table lacks 1 of the 3 columns that the model needs: more"),
     ):
         with pytest.raises(crcen.CrcenError, match=sentence):
             crcen.report_table(two, frame, out=tmp_path / "r.html", **own)

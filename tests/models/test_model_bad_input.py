@@ -57,7 +57,7 @@ REFUSED = {
     "2-D y": labels(lambda y: np.column_stack([y, y]), "y should be a 1d array"),
     "continuous y": labels(lambda y: y + 0.5 * np.random.default_rng(0).random(len(y)), "continuous"),
     "NaN in y": labels(lambda y: np.where(y, np.nan, 0.0), "y contains NaN"),
-    "None among text": labels(lambda y: np.where(y, None, "ok"), "y must hold labels of classes, all of one kind"),
+    "None among text": labels(lambda y: np.where(y, None, "ok"), "class labels of one kind: got None[.]$"),
     "no y": labels(lambda y: None, "requires y"),
     "empty y": labels(lambda y: [], r"X and y must have the same number of rows|0 sample"),
     "negative weight": weights(lambda y: 1.0 - 2.0 * (np.arange(150) == 3), "must not be negative: got -1"),

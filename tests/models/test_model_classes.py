@@ -231,7 +231,7 @@ TWO = (X, Y == "ash")
         (linear([1.0, 2.0]), (X, Y), "array of 4 weights"),
         (linear(crcen.CostMatrix(np.ones((3, 3)))), (X, Y), "for 3 classes, and there are 4"),
         (linear(crcen.CostMatrix(np.ones((800, 4, 4)))), (X, Y), "differ by row"),
-        (linear(crcen.CostMatrix(-COSTS)), (X, Y), "lowest for right decisions: .* if these are gains"),
+        (linear(crcen.CostMatrix(-COSTS)), (X, Y), "lowest for right decisions: got 0 .* if these are gains"),
         (linear(crcen.RecallAtLeast(0.9)), (X, Y), "for two classes, and there are 4: choose_weighting"),
         (crcen.CRCENClassifierCV(crcen.Capacity(9)), (X, Y), "for two classes, and there are 4: choose_weighting"),
         (linear(pos_label="oak"), (X, Y), "pos_label is for two classes"),

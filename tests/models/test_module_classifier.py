@@ -165,6 +165,12 @@ def test_modules_parameters_and_rows_that_mean_nothing_are_refused(make, own, se
     assert not hasattr(fast(linear()), "partial_fit")
 
 
+def test_a_module_that_ends_in_probabilities_gets_a_warning():
+    for last in (nn.Softmax(1), nn.Sequential(nn.Sigmoid())):
+        with pytest.warns(UserWarning, match="the module ends in S.*, but must return logits: leave it out"):
+            fast(lambda last=last: nn.Sequential(nn.Linear(4, 2), last), max_epochs=1).fit(*rows())
+
+
 def test_a_path_of_weights_trains_the_module():
     X, y = rows(150)
     model = ModuleClassifier(linear(), max_epochs=2, random_state=0, device="cpu")

@@ -87,6 +87,10 @@ def test_chosen_absent_and_partition_columns(folder, tmp_path, write):
     with pytest.warns(UserWarning, match=r"the first file lacks are left out: w \(in .*part-0\.parquet\); features="):
         assert open_source(files, "y").names == ("a", "b", "c")
     assert open_source(files, "y", features=["a"]).names == ("a",)  # without a warning
+    pq.write_table(pa.table({"a": [0.5], "z": [0.5], "y": [1]}), tmp_path / "bad.parquet")
+    with pytest.warns(UserWarning, match="1 of 2 files left out: ") as said:
+        open_source([files[0], tmp_path / "bad.parquet"], "y", skip_bad_files=True)
+    assert len(said) == 1  # none of its columns
     for part in (1, 2):
         (tmp_path / "hive" / f"part={part}").mkdir(parents=True)
         write(tmp_path / "hive" / f"part={part}" / "0.parquet", np.full((3, 3), part), np.array([0, 1, 0]))

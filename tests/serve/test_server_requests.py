@@ -333,6 +333,7 @@ def test_mistakes_get_422_and_one_sentence(client, body, sentence):
         ("budget=1&budget=2", "each option must be stated once: got model, budget, budget."),
         ("reasons=-1", "reasons must be a whole number from 0 to 100"),
         ("reasons=1.5", "reasons must be a whole number"),
+        ("weighting=balance", "weighting must have a weight for each class: got 'balance'."),
         ("weighting=yes=3", "every value of the target needs a weight: no has none"),
         ("budgt=3", "unknown option 'budgt'"),
         ("id=customer", "id 'customer' must be a column"),
@@ -342,6 +343,8 @@ def test_mistakes_in_options(client, query, sentence):
     status, found = post(client, ROW, f"model=fraud&{query}")
     assert (status, sentence in found["error"]) == (422, True)
     assert "is for two classes" in post(client, ROW, "model=state&budget=3")[1]["error"]
+    _, wrong = post(client, {"rows": [ROW], "costs": [[0, 1], [2, 0]]}, "model=state")
+    assert wrong["error"].startswith("these costs are for 2 classes, and there are ")
     assert post(client, ROW, "")[1]["error"].startswith("several models are served")
     assert post(client, ROW, "model=nothing")[0] == 404
 

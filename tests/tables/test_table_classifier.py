@@ -337,6 +337,7 @@ def test_any_classifier_goes_through_the_workflow(estimator, tmp_path):
         (LogisticRegression(class_weight="balanced"), {}, "wrap it in crcen.PosteriorCorrection"),
         (make_pipeline(LogisticRegression(class_weight={"no": 1, "yes": 9})), {}, "gives weighted probabilities"),
         (LGBMClassifier(is_unbalance=True), {}, "gives weighted probabilities"),
+        (LGBMClassifier(scale_pos_weight=0), {}, "scale_pos_weight=0 gives weighted probabilities"),
         (LogisticRegression, {}, "must be a classifier"),
         ("forest", {}, "must be a classifier"),
         (KNeighborsClassifier(), {"sample_weight": np.ones(60)}, "KNeighborsClassifier takes no sample weights"),

@@ -14,7 +14,7 @@ import pytest
 import torch
 from labelled_rows import rows
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
+from torch.utils.data import BatchSampler, DataLoader, TensorDataset, WeightedRandomSampler
 
 import crcen
 from crcen.exceptions import InvalidInput, InvalidParameter, MissingExtra
@@ -250,8 +250,10 @@ def test_batches_that_mean_nothing(batches, sentence):
         balance_(net, batches, "balanced")
     assert torch.equal(net.bias, before["bias"])
     data = TensorDataset(torch.randn(8, 36), torch.arange(8) % 2)
-    with pytest.warns(UserWarning, match="a WeightedRandomSampler draws the rows"):
-        balance_(net, DataLoader(data, sampler=WeightedRandomSampler([1.0] * 8, 50)), "balanced")
+    drawn = WeightedRandomSampler([1.0] * 8, 50)
+    for loader in (DataLoader(data, sampler=drawn), DataLoader(data, batch_sampler=BatchSampler(drawn, 4, False))):
+        with pytest.warns(UserWarning, match="a WeightedRandomSampler draws the rows"):
+            balance_(net, loader, "balanced")
 
 
 def problem(columns):

@@ -318,10 +318,10 @@ def _check_alike(first: FittedModel, second: FittedModel, *, is_stated: bool) ->
     require_input(is_same, f"both models must have the same classes: {each}")
     units = [one / one.max() for one in (own_costs(model).costs for model in (first, second))]
     is_same = is_stated or (units[0].shape == units[1].shape and np.allclose(units[0], units[1], rtol=1e-6))
-    found = "other costs each"
-    if first.weighting_.positive is not None:
-        found = " and ".join(f"{one.weighting_.cost_ratio:.4g}" for one in (first, second)) + " false alarms for a miss"
-    two = f"the models were fitted at different prices ({found}): state one for both, such as --budget."
+    ratios = [f"{one.weighting_.cost_ratio:.4g}" for one in (first, second) if one.weighting_.positive is not None]
+    found = f"{' and '.join(ratios)} false alarms for a miss" if ratios else "other costs each"
+    such = f"({found}): state one for both, such as --{'budget' if ratios else 'weighting'}"
+    two = f"the models were fitted at different prices {such}."
     require_input(is_same, two, "weighting", "costs")
 
 

@@ -155,7 +155,7 @@ def fit_files(
     storage : str or Path, optional
         A folder for checkpoints, from which the same call continues, and scratch files; with Ray all machines see it.
     **parameters
-        Any other parameter of `crcen.fit_stream` or `crcen.fit_ray`, including those of the network.
+        Any other parameter of `crcen.fit_stream` or `crcen.fit_ray` but ``skip_bad_files``, also of the network.
     """
     check("engine", engine, engine in ENGINES, f"be one of {', '.join(ENGINES)}")
     check_whole_number(epochs, "epochs", 1)

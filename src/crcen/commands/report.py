@@ -18,7 +18,7 @@ from crcen.commands.rules import CostsLike, Prevalence, ReviewPrices, Weighting
 from crcen.commands.scoring import Judging, LabelledRows
 from crcen.report.checks import Finding
 from crcen.theory.intervals import LEVEL
-from crcen.theory.rows import Array
+from crcen.theory.rows import Array, Estimator
 from crcen.theory.thresholds import ReviewedRows
 
 
@@ -143,17 +143,17 @@ def _compared_models(
     others: Sequence[FittedModel | str | Path], model: FittedModel, rows: LabelledRows, target: str
 ) -> tuple[dict[str, Array], list[str]]:
     """Probabilities of the same rows by other models, each with its own name, and notes on those trained on them."""
-    found: dict[str, Array] = {}
-    notes: list[str] = []
+    found, notes = dict[str, Array](), list[str]()
     for number, other in enumerate(others, 2):
         name = Path(other).name if isinstance(other, str | Path) else f"model {number}"
         name = name if name not in found else f"{name} ({number})"
-        fitted = inputs.model_of(other)
+        fitted: Estimator = inputs.model_of(other)
         first, own = ((one.classes_.tolist(), one.weighting_.positive) for one in (model, fitted))
         which = f"{', '.join(map(str, own[0]))} {'with' if own[1] is not None else 'without'} a positive one"
         inputs.require_input(first == own, f"models to compare must have the same classes: {name} has {which}.")
         X = rows.inputs(fitted, target)
-        found[name] = fitted.predict_proba(X)
-        if isinstance(fitted, TableClassifier) and (known := fitted.recognise(X)) is not None:
+        encoded = fitted.encode(X) if isinstance(fitted, TableClassifier) else None
+        found[name] = fitted.predict_proba(X) if encoded is None else fitted.estimator_.predict_proba(encoded.X)
+        if encoded is not None and (known := fitted.recognise(X, encoded=encoded)) is not None:
             notes += [f"{name}: {note}" for note in known.notes]
     return found, notes

@@ -25,7 +25,7 @@ from crcen.tables.fingerprint import Recognition, RowDigest, row_hashes
 from crcen.tables.profile import Difference, NewRows
 from crcen.theory.limits import UNLIKE_P
 from crcen.theory.price import Price
-from crcen.theory.rows import Array, Bools, Estimator, Index
+from crcen.theory.rows import Array, Bools, Estimator, Index, Rows
 
 Hashes = NDArray[np.uint32]
 Chunks: TypeAlias = Iterator[tuple[pd.DataFrame, Array]]  # rows, and the probability of every class, (n, K)
@@ -39,9 +39,11 @@ _KINDS = {
 }
 
 
-def model_rows(model: FittedModel, frame: pd.DataFrame, ignored: set[str]) -> pd.DataFrame | Array:
-    """The columns of a table that a model takes, of a type that it takes."""
+def model_rows(model: FittedModel, frame: pd.DataFrame, ignored: set[str], sheets: Sequence[str] = ()) -> Rows:
+    """The columns of a table that a model takes, of a type that it takes; an error names ``sheets`` not read."""
     names = inputs.input_columns(model) or [name for name in frame.columns if name not in ignored]
+    if absent := [name for name in names if name not in frame.columns]:
+        raise missing_columns(absent, len(names), frame.columns, sheets)
     if isinstance(model, TableClassifier):
         return frame[names]
     numbers = frame[names].apply(lambda cells: pd.Series(inputs.numbers_of(cells), index=cells.index))
@@ -188,20 +190,18 @@ def scored_chunks(
     model: FittedModel, source: Source, comparison: RowComparison, ignored: set[str], chunk_rows: int = CHUNK_ROWS
 ) -> Chunks:
     """Yield each chunk of a source with the probability of every class, (n, K); a source without rows is rejected."""
-    is_empty, names = True, inputs.input_columns(model)
+    is_empty = True
     if isinstance(model, TableClassifier):
         n_columns = sum(len(column.encoded_names) for column in model.columns_)
         chunk_rows = min(chunk_rows, max(1000, _CHUNK_BYTES // (8 * n_columns)))
     for chunk in filter(len, source.chunks(chunk_rows)):
-        is_empty = False
-        if absent := [name for name in names if name not in chunk.columns]:
-            raise missing_columns(absent, len(names), chunk.columns, source.parts[0].sheets[1:])
+        is_empty, X = False, model_rows(model, chunk, ignored, source.parts[0].sheets[1:])
         if isinstance(model, TableClassifier):
             encoded = model.encode(chunk)
             comparison.add(chunk, encoded, ignored)
             yield chunk, model.estimator_.predict_proba(encoded.X)
         else:
-            yield chunk, model.predict_proba(model_rows(model, chunk, ignored))
+            yield chunk, model.predict_proba(X)
     require_input(not is_empty, f"{source.name} has no rows.")
 
 

@@ -163,7 +163,7 @@ def check_classes(y: NDArray[np.generic]) -> NDArray[np.generic]:
         check_classification_targets(y)
         classes = np.unique(y)
     except (TypeError, ValueError) as error:
-        raise InvalidInput(f"y must hold labels of classes, all of one kind: {error}") from error
+        raise InvalidInput(f"y must hold class labels of one kind: {'got None.' if None in y else error}") from error
     if classes.size == 1:
         raise InvalidInput(f"y must hold two classes: got one class only, {classes.tolist()[0]!r}.")
     return np.asarray(classes)

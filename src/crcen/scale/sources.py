@@ -325,8 +325,6 @@ class ArrowSource:
             self._features = tuple(column for column in schema.names if column not in {*wanted, *left_out})
         if not self._features:
             raise InvalidInput(f"{name} holds no column but {', '.join(wanted)}: there is nothing to learn from.")
-        known = {*wanted, *self._features, *index_columns(schema)}
-        self._extra = {one: name for one in schema.names if one not in known} | self._extra
         for column in (*wanted, *self._features):
             if column not in schema.names:
                 raise InvalidInput(f"{name} has no column {column!r}; it has {listed(schema.names)}.")
@@ -335,6 +333,8 @@ class ArrowSource:
             if kind != "number" and column != self._target:
                 message = f"column {column!r} of {name} is {written}, not a number"
                 raise InvalidInput(f"{message}; leave it out, or use crcen.fit_files.")
+        known = {*wanted, *self._features, *index_columns(schema), *self._extra}
+        self._extra |= {one: name for one in schema.names if one not in known}
 
     def each_part(self, use: Callable[[Iterator[Chunk]], None]) -> None:
         """Call ``use`` with the chunks of each file in order; a file at which it raises is rejected, or left out."""

@@ -256,7 +256,7 @@ def shown(value: object) -> str:
 def _weights(value: object, labels: list[object]) -> list[float] | str | None:
     if value in ("balanced", "none"):
         return None if value == "none" else str(value)
-    if isinstance(value, str):
+    if isinstance(value, str) and "=" in value:
         value = dict(part.rpartition("=")[::2] for part in value.split(","))
     if not isinstance(value, Mapping):
         raise InvalidParameter(f"weighting must have a weight for each class: got {shown(value)}.")
@@ -271,7 +271,7 @@ def _costs(value: object, labels: list[object]) -> CostMatrix:
         raise InvalidParameter(f"costs must be a matrix or an object with costs, labels, actions: got {shown(value)}.")
     try:
         actions = [str(one) for one in stated.get("actions") or ()]
-        return stated_costs(CostMatrix(stated["costs"], labels=stated.get("labels") or labels, actions=actions), labels)
+        return stated_costs(CostMatrix(stated["costs"], labels=stated.get("labels") or None, actions=actions), labels)
     except InvalidParameter:
         raise
     except (TypeError, ValueError, OverflowError):

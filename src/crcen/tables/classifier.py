@@ -396,6 +396,6 @@ def _check_priceable(estimator: Estimator) -> None:
     settings = last.get_params(deep=False) if hasattr(last, "get_params") else {}
     for setting in _WEIGHTS:
         value = settings.get(setting)
-        if value is True or not (value is None or (isinstance(value, int | float) and value in (False, 1))):
+        if value is True or not (value is None or value is False or (isinstance(value, int | float) and value == 1)):
             advice = f"wrap it in crcen.PosteriorCorrection, or leave {setting} out and state the price as weighting"
             raise InvalidParameter(f"{name} with {setting}={value!r} gives weighted probabilities: {advice}.")

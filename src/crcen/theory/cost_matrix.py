@@ -146,7 +146,7 @@ class CostMatrix(Shown):
         # Beside others or further actions, some class may not be worth deciding right.
         k, may_be_meant = int(np.argmin(added)), (self.n_classes > 2 or self.actions) and max(added) > 0.0
         if added[k] < 0.0 and not may_be_meant:
-            got = f"got {self.costs[..., k, k].max():g} for deciding {self.names[k]} where it is true"
+            got = f"got {self.costs[..., k, k].max() + 0.0:g} for deciding {self.names[k]} where it is true"
             gains = f"{got}, and less for an error; if these are gains, subtract each of them from the largest one."
             raise InvalidParameter(f"costs must be lowest for right decisions: {gains}", parameter="costs")
 

@@ -366,7 +366,7 @@ def balance_(
 
 def _collect_rows(module: nn.Module, batches: Loader, name: str | None) -> tuple["Collected", Tensor]:
     """Weighted logits and labels of all batches, and the bias to move."""
-    if isinstance(getattr(batches, "sampler", None), WeightedRandomSampler):
+    if isinstance(getattr(getattr(batches, "batch_sampler", None) or batches, "sampler", None), WeightedRandomSampler):
         drawn = "a WeightedRandomSampler draws the rows, so the key equation is solved at another class ratio"
         warnings.warn(f"{drawn}: pass a loader of every row once.", UserWarning, stacklevel=3)
     pairs = (split_batch(batch) for batch in batches)

@@ -1,6 +1,7 @@
 """User-supplied PyTorch modules: training by autograd, and fitted modules as members of a model."""
 
 import copy
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -193,6 +194,9 @@ def train_modules(
         with torch.random.fork_rng(devices=[where] if where.type == "cuda" else []):
             torch.manual_seed(job.seed & (2**63 - 1))
             net = built(module).to(where)
+            if isinstance(net, nn.Sequential) and isinstance(last := [*net.modules()][-1], nn.Softmax | nn.Sigmoid):
+                message = f"the module ends in {type(last).__name__}, but must return logits: leave it out."
+                warnings.warn(message, UserWarning, stacklevel=2)
             validation = None if job.validation is None else on_device(job.validation)
             result = _trained(on_device(job.trained(len(y))), validation, job, net, optimizer, report)
             if result.network is not None and job.balance:
@@ -202,12 +206,7 @@ def train_modules(
 
 
 def _trained(
-    rows: ModuleRows,
-    validation: ModuleRows | None,
-    job: TrainingJob,
-    net: nn.Module,
-    optimizer: object,
-    report: Progress,
+    rows: ModuleRows, validation: ModuleRows | None, job: TrainingJob, net: nn.Module, optimizer: object, show: Progress
 ) -> TrainingResult:
     if any(isinstance(p, nn.parameter.UninitializedParameter) for p in net.parameters()):
         with torch.no_grad():
@@ -221,7 +220,7 @@ def _trained(
 
     for epoch, loss in enumerate(epochs(net, rows, job, _optimizer(optimizer, net, job))):
         losses.append(loss)
-        report((epoch + 1) / job.max_epochs)
+        show((epoch + 1) / job.max_epochs)
         if not np.isfinite(loss):
             return result(None, Status.DIVERGED)
         if validation is None:
