@@ -345,6 +345,8 @@ def test_mistakes_in_options(client, query, sentence):
     assert "is for two classes" in post(client, ROW, "model=state&budget=3")[1]["error"]
     _, wrong = post(client, {"rows": [ROW], "costs": [[0, 1], [2, 0]]}, "model=state")
     assert wrong["error"].startswith("these costs are for 2 classes, and there are ")
+    both = post(client, {"rows": [ROW], "budget": 2}, "model=fraud&budget=3")[1]["error"]
+    assert both == "each option must be stated once: got budget, model, budget."
     assert post(client, ROW, "")[1]["error"].startswith("several models are served")
     assert post(client, ROW, "model=nothing")[0] == 404
 

@@ -373,22 +373,23 @@ class Service:
         kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
         if kind not in ("application/json", "text/csv", "application/x-www-form-urlencoded", ""):
             raise InvalidInput(f"content type must be application/json or text/csv: got {kind[:60]}.")
-        query, is_csv = dict(request.query_params), kind == "text/csv"
-        given = [name for name, _ in request.query_params.multi_items()]
-        require(len(given) == len(query), f"each option must be stated once: got {listed(given, longest=40)}.")
+        query, is_csv = request.query_params.multi_items(), kind == "text/csv"
         return await self._run(lambda: self._predict(body, is_csv, query), len(body) + _SMALL_BODY * is_csv)
 
-    def _predict(self, body: bytes, is_csv: bool, query: dict[str, str]) -> dict[str, object]:
+    def _predict(self, body: bytes, is_csv: bool, query: list[tuple[str, str]]) -> dict[str, object]:
         rows: Sequence[Row] = []
         options, is_single = Options(), False
         if not is_csv:
             rows, options, is_single = served_model.json_rows(body, self.settings.max_rows)
-        served = self._model({**options, **query}.get("model"))
+        given = [*options, *(name for name, _ in query)]
+        require(len(given) == len(set(given)), f"each option must be stated once: got {listed(given, longest=40)}.")
+        chosen = {**options, **dict(query)}
+        served = self._model(chosen.get("model"))
         if is_csv:
             rows = served_model.csv_rows(body, served.model, self.settings.max_rows)
         elif "rows" in served.columns and options:
             raise InvalidInput("this model has a column named rows: send a row, or a list of rows.")
-        scored, columns = self._scored(served, rows, {**options, **query})
+        scored, columns = self._scored(served, rows, chosen)
         columns = {"probability": served.probabilities(scored), "decision": scored.decisions, **columns}
         if len(rows) <= FEW_ROWS:
             columns["notes"] = scored.notes
