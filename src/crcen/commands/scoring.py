@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -21,7 +21,7 @@ from crcen.commands.split import was_stratified
 from crcen.report.checks import selection_of
 from crcen.tables.cells import ColumnCells, TableCells, is_missing_mark
 from crcen.tables.columns import EncodedTable, why_repeating
-from crcen.tables.fingerprint import Recognition, RowDigest, row_hashes
+from crcen.tables.fingerprint import Fingerprint, Recognition, RowDigest, row_hashes
 from crcen.tables.profile import Difference, NewRows
 from crcen.theory.limits import UNLIKE_P
 from crcen.theory.price import Price
@@ -80,7 +80,7 @@ class RowComparison:
         profile, columns = getattr(model, "profile_", None), getattr(model, "columns_", ())
         self._pooled = {one.name for one in columns if getattr(one, "has_other", False)}
         self._rows = None if profile is None else NewRows(profile, columns)
-        self._fingerprint = getattr(model, "fingerprint_", None) if recognises else None
+        self._fingerprint: Fingerprint | None = getattr(model, "fingerprint_", None) if recognises else None
         self._compared: list[tuple[NDArray[np.generic], ...]] = []
         self._cells: dict[str, dict[str, int]] = {kind: {} for kind in _KINDS}
         self._columns = {one.name: one for one in columns}
@@ -91,8 +91,9 @@ class RowComparison:
     def add(self, frame: pd.DataFrame, encoded: EncodedTable, ignored: set[str]) -> None:
         """Count a chunk: the rows, and what the model's encoder made of them."""
         if self._fingerprint is not None:
-            hashes = self._model.row_hashes(frame, encoded)
-            self._compared.append((hashes, *self._fingerprint.compare(hashes)))
+            known = True if self._target is None else frame[self._target].notna().to_numpy()
+            can, matches = self._fingerprint.compare(hashes := self._model.row_hashes(frame, encoded))
+            self._compared.append((hashes[can & known], can, matches))
         if self._hashes is not None:
             self._hashes.append(row_hashes(self._model.columns_, TableCells(frame), encoded.X, 0))
         if self._target is not None and frame[self._target].hasnans:
@@ -146,7 +147,7 @@ class RowComparison:
 
     @property
     def notes(self) -> list[str]:
-        """A sentence for each kind of cell or column that training did not prepare for."""
+        """A sentence for each kind of cell or column that training did not prepare for, and on copies of rows."""
         notes = []
         if self._rows is None and hasattr(self._model, "columns_"):
             notes.append("this model keeps no profile of its training rows, so these rows were not compared with it")
@@ -156,6 +157,8 @@ class RowComparison:
         if self._extra:
             shown = f"{len(self._extra)} ({listed(self._extra, 5)})"
             notes.append(f"columns that did not occur in training were ignored: {shown}")
+        if self._fingerprint is not None and self.clusters is None:
+            notes += self._fingerprint.copies(np.concatenate([hashes for hashes, *_ in self._compared]))
         return notes
 
     def unlike(self, n_alarms: int | None, price: Price, false_alarm_rate: float = UNLIKE_P) -> tuple[Difference, ...]:
@@ -177,11 +180,10 @@ class RowComparison:
         """Whether (labelled) rows are training rows, and whether that depends on the class; None if it is unknown."""
         if self._fingerprint is None:
             return None
-        hashes, can, matches = (np.concatenate(parts) for parts in zip(*self._compared, strict=True))
+        _, can, matches = map(np.concatenate, zip(*self._compared, strict=True))
         if is_labelled is not None:
-            hashes, can, matches = hashes[is_labelled], can[is_labelled], matches[is_labelled]
-        found: Recognition = self._fingerprint.judge(can, matches, numbers, self._model.classes_.tolist())
-        return replace(found, n_repeated=self._fingerprint.n_repeated(hashes[can]))
+            can, matches = can[is_labelled], matches[is_labelled]
+        return self._fingerprint.judge(can, matches, numbers, self._model.classes_.tolist())
 
 
 def scored_chunks(
@@ -195,7 +197,7 @@ def scored_chunks(
     for chunk in filter(len, source.chunks(chunk_rows)):
         is_empty = False
         if absent := [name for name in names if name not in chunk.columns]:
-            raise missing_columns(absent, len(names), chunk.columns, source.parts[0].sheets[1:])
+            raise missing_columns(absent, len(names), chunk.columns.difference(names), source.parts[0].sheets[1:])
         if isinstance(model, TableClassifier):
             encoded = model.encode(chunk)
             comparison.add(chunk, encoded, ignored)
@@ -364,10 +366,8 @@ class Judging:
                 scores.append(p)
                 kept.append(chunk if keeps_all else chunk[[name for name in chunk.columns if name in ignored]])
                 done(len(p))
-        frame, repeating = pd.concat(kept, ignore_index=True), _repeating_column(model, first, ignored)
-        found = ScoredTable(
-            np.concatenate(numbers), np.concatenate(scores), comparison, frame, [], self.roles, repeating
-        )
+        y, p, frame = np.concatenate(numbers), np.concatenate(scores), pd.concat(kept, ignore_index=True)
+        found = ScoredTable(y, p, comparison, frame, [], self.roles, _repeating_column(model, first, ignored))
         found.notes.extend([*source.notes, *comparison.notes, *found.dependent_rows("use --clusters")])
         return found
 
@@ -391,9 +391,8 @@ class Judging:
         notes += [f"{listed(absent)} {'has' if len(absent) == 1 else 'have'} no row here"] if absent else []
         if not stratified and was_stratified(self.source, target):
             stratified = True
-            notes.append(
-                "crcen split fixed the class counts of these rows; the test of the key equation allows for that"
-            )
+            fixed = "crcen split fixed the class counts of these rows"
+            notes.append(f"{fixed}; the test of the key equation allows for that")
         if e is not None:
             weights = (1.0 if weights is None else weights) / e[known]
         options: Values = {"is_audited": e is not None, "selection": selection_of(model, known, p)}
