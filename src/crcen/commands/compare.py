@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from crcen import Alpha, InvalidInput, InvalidParameter, ReadOptions
 from crcen._support.files import check_writable
 from crcen._support.progress import logged
-from crcen._support.text import Values, json_value, label_key, listed, plain_label, rest_of
+from crcen._support.text import Values, json_value, label_key, listed, plain_label, plural, rest_of
 from crcen.commands import inputs
 from crcen.commands.inputs import Data, FittedModel, Label, Source, check, require, require_input
 from crcen.commands.results import Sequences, model_digest, note_lines, read_state, state_lock, write_state
@@ -204,7 +204,7 @@ class ModelComparison(ShownInOneLine):
         lines.append(f"  rows that change decision: {one['changed']['rows']:,}")
         for change in one["changed"]["by_decision"]:
             saved = f"which {_saves(change['saving'])} in all"
-            lines.append(f"    {change['old']} → {change['new']}: {change['rows']:,} rows, {saved}")
+            lines.append(f"    {change['old']} → {change['new']}: {plural(change['rows'], 'row')}, {saved}")
         unit = "rows" if one["clusters"] is None else "clusters"
         for group in one["groups"]:
             value, low, high = map(_text, group["saving_per_1000"].values())
