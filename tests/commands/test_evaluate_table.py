@@ -114,6 +114,10 @@ def test_unlabelled_rows_and_refusals(fitted, mixed_table):
     gaps.loc[:49, ["country", "amount"]] = ["XX", 1e9]  # rows without a label are not compared either
     again = evaluate_table(fitted.model, gaps, n_resamples=0)
     assert (again.notes, again.unlike, again.metrics) == (found.notes, found.unlike, found.metrics)
+    drawn = gaps.assign(audit_probability=np.where(gaps["bad"].isna(), 0.5, 1.0))
+    for named in (None, "audit_probability"):
+        notes = evaluate_table(fitted.model, drawn, audit_probability=named, n_resamples=0).notes
+        assert any("audit_probability is not used: " in note for note in notes) is (named is None)
     with pytest.raises(InvalidParameter, match="does not know its target column"):
         evaluate_table(crcen.CRCENClassifier(hidden=()).fit(new[["is_new"]], new["bad"]), new)
 
@@ -285,7 +289,8 @@ def test_the_report_has_the_checks_of_the_evaluation(three, tmp_path):
     odd = frame.assign(load=frame["load"].astype(str).where(frame.index > 7, "ca. 3?"))
     notes = crcen.report_table(alone, odd, out=tmp_path / "r.html", others=[three]).notes
     assert "model 2: cells written otherwise than in training were treated as missing: load 8 rows" in str(notes)
-    with pytest.raises(InvalidInput, match="lacks 1 of the 2 columns that the model needs: load"):
+    assert "the checks are of the first model" in str(notes)
+    with pytest.raises(InvalidInput, match="lacks 1 of the 2 columns that model 2 needs: load"):
         crcen.report_table(alone, frame.drop(columns="load"), out=tmp_path / "r.html", others=[three])
     two = crcen.fit_table(three_rows(300, 9), target="state", positive="brøken", estimator=three.estimator).model
     for own, sentence in (

@@ -135,6 +135,8 @@ def report_table(
     judged = None
     if column is not None and rule.review is not None:
         judged = rule.review.meet(rows.p[:, column], model.weighting_.cost_ratio, rows.y == column, rows.weights)
+    checked = Path(model_path).name if model_path else "the first model"
+    notes += [f"the checks are of {checked}; the page compares metrics of all models"] if others else []
     notes += [*seen, *inputs.weight_notes(model, weight), *share_notes(rows, rule, written.findings)]
     return TableReport(Path(out), len(y), written.findings, tuple(notes), judged, rows.shares, audited)
 
@@ -152,7 +154,7 @@ def _compared_models(
         first, own = ((one.classes_.tolist(), one.weighting_.positive) for one in (judging.model, fitted))
         which = f"{', '.join(map(str, own[0]))} {'with' if own[1] is not None else 'without'} a positive one"
         inputs.require_input(first == own, f"models to compare must have the same classes: {name} has {which}.")
-        scored = replace(judging, model=fitted).score(recognises=True)
+        scored = replace(judging, model=fitted).score(recognises=True, name=name)
         found[name], known = scored.p[scored.is_labelled], scored.comparison.recognition(None, scored.is_labelled)
         own_notes = [*scored.comparison.notes, *(known.notes if known else ())]
         notes += [f"{name}: {note}" for note in own_notes if note not in rows.scored.notes]

@@ -62,7 +62,7 @@ class RowComparison:
 
     ``recognises`` looks for training rows, ``keeps_hashes`` keeps a hash of each row, of each cluster at most one
     row is compared with the profile, and with a ``target`` only rows that have a value there are compared and counted.
-    A model without a profile, such as a network on plain numbers, cannot compare.
+    A model without a profile, such as a network on plain numbers, cannot compare. Errors call it by ``name``.
     """
 
     def __init__(
@@ -73,9 +73,10 @@ class RowComparison:
         keeps_hashes: bool = False,
         clusters: str | None = None,
         target: str | None = None,
+        name: str = "the model",
     ) -> None:
         self._model: Estimator = model  # rows are added only for a `TableClassifier`
-        self.clusters, self._target, self._seen = clusters, target, set[object]()
+        self.clusters, self.name, self._target, self._seen = clusters, name, target, set[object]()
         # Columns whose rare and new values share an input: a new value there is no oddity by itself.
         profile, columns = getattr(model, "profile_", None), getattr(model, "columns_", ())
         self._pooled = {one.name for one in columns if getattr(one, "has_other", False)}
@@ -197,7 +198,8 @@ def scored_chunks(
     for chunk in filter(len, source.chunks(chunk_rows)):
         is_empty = False
         if absent := [name for name in names if name not in chunk.columns]:
-            raise missing_columns(absent, len(names), chunk.columns.difference(names), source.parts[0].sheets[1:])
+            others, sheets = chunk.columns.difference(names), source.parts[0].sheets[1:]
+            raise missing_columns(absent, len(names), others, sheets, comparison.name)
         if isinstance(model, TableClassifier):
             encoded = model.encode(chunk)
             comparison.add(chunk, encoded, ignored)
@@ -395,6 +397,8 @@ class Judging:
             notes.append(f"{fixed}; the test of the key equation allows for that")
         if e is not None:
             weights = (1.0 if weights is None else weights) / e[known]
+        elif (column := rules.AUDIT_COLUMNS[1]) in self.source.columns:
+            notes.append(f"{column} is not used: if labels were drawn with these probabilities, use --audited")
         options: Values = {"is_audited": e is not None, "selection": selection_of(model, known, p)}
         options |= {"clusters": scored.clusters, "is_stratified": stratified}
         return LabelledRows(scored, model, shares, p, weights, notes, options)

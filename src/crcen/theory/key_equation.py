@@ -444,9 +444,8 @@ class PairEquation:
 
     def __str__(self) -> str:
         more, less = (self.first, self.second) if self.drift > 0.0 else (self.second, self.first)
-        return (
-            f"{more} against {less}: {abs(self.drift):.2f} log-odds more frequent than stated (z = {abs(self.z):.1f})"
-        )
+        drift = f"{abs(self.drift):.2f} log-odds more frequent than stated"
+        return f"{more} against {less}: {drift} (z = {abs(self.z):.1f})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
