@@ -49,6 +49,7 @@ def test_a_capacity_above_the_rows_takes_all_of_them_and_one_of_so_many_rows_is_
     for n, n_alarms in ((1114, 5), (150, 0)):  # at most, not rounded
         met, p = crcen.Capacity(5, per=1000).meet(probabilities(n)), probabilities(n)
         assert (met.n_alarms, (p > met.thresholds[0]).sum()) == (n_alarms, n_alarms)
+        assert ("for the last catch" in str(met), "precision unknown" in str(met)) == (n_alarms > 0, n_alarms == 0)
 
 
 @pytest.mark.parametrize(("per", "days"), [("day", 1), ("week", 7)])

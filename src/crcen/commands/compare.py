@@ -375,8 +375,7 @@ def _rows(judging: Judging, new_model: Estimator) -> _Rows:
     for one in (found, other):
         one.comparison.reject_training_rows("a comparison needs rows that neither model was trained on")
     y, frame, known, e = found.y, found.frame, found.is_labelled, found.audit_probabilities
-    related = judging.roles.get("clusters")
-    together = None if related is None else inputs.cluster_numbers(frame[related])
+    together = inputs.cluster_numbers(frame[judging.roles["clusters"]]) if "clusters" in judging.roles else None
     notes = found.notes + [f"new model: {one}" for one in other.comparison.notes if one not in found.notes]
     require_input(known.any(), f"{source.name} has no row with a value of {target}.")
     old, new = (np.asarray(price.decide(p), dtype=np.int64) for p in (found.p, other.p))
