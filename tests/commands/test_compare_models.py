@@ -79,6 +79,7 @@ def test_costs_savings_and_changes_are_those_of_the_decisions(classes):
             1000 * (cost[0] - cost[1])[rows].mean() * unit
         )
     assert set(compared(scored(200, 2), 2).to_dict()) == set(found.to_dict())
+    assert len({line.index(" old ") for line in str(found).splitlines() if re.search(r" old \S+, new ", line)}) == 1
 
 
 def test_probabilities_may_have_decimal_commas():
@@ -101,6 +102,8 @@ def test_the_worse_new_model_and_equal_ones_are_told_apart():
     assert losses == {("costs", one) for _, one in gains}
     assert compared(frame.assign(new_worn=frame.old_worn)).saving.value == 0.0
     assert compared(frame.assign(new_worn=frame.old_worn)).verdict == "undecided"
+    both = pd.concat([frame, frame.rename(columns={"old_worn": "new_worn", "new_worn": "old_worn"})])
+    assert compared(both.sample(frac=1, random_state=0), weighting=Budget(3.1)).saving.value == 0.0  # but for rounding
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -222,8 +225,11 @@ def test_models_are_compared_at_one_price_on_new_rows(mixed_table, model_file, t
         crcen.compare_models(*two, rows)
     found = crcen.compare_models(model_file, at_ten.model, rows, weighting=Budget(10))
     assert found.content["price"]["cost_ratio"] == 10
-    with pytest.raises(crcen.InvalidInput, match=r"lacks 1 of the .* columns .*: amount"):
+    with pytest.raises(crcen.InvalidInput, match=r"lacks 1 of the .* columns that the new model needs: amount"):
         crcen.compare_models(tmp_path / "new.crcen", model_file, rows.drop(columns="amount"))
+    odd = rows.assign(amount=rows["amount"].astype(str).where(rows.index > 2, "ca. 3"))
+    notes = crcen.compare_models(tmp_path / "new.crcen", model_file, odd).content["notes"]
+    assert any(note.startswith("new model: cells written otherwise") for note in notes)
 
 
 def test_rows_that_repeat_like_an_identifier_are_pointed_out():

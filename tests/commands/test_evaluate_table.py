@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -113,6 +114,10 @@ def test_unlabelled_rows_and_refusals(fitted, mixed_table):
     gaps.loc[:49, ["country", "amount"]] = ["XX", 1e9]  # rows without a label are not compared either
     again = evaluate_table(fitted.model, gaps, n_resamples=0)
     assert (again.notes, again.unlike, again.metrics) == (found.notes, found.unlike, found.metrics)
+    drawn = gaps.assign(audit_probability=np.where(gaps["bad"].isna(), 0.5, 1.0))
+    for named in (None, "audit_probability"):
+        notes = evaluate_table(fitted.model, drawn, audit_probability=named, n_resamples=0).notes
+        assert any("audit_probability is not used: " in note for note in notes) is (named is None)
     with pytest.raises(InvalidParameter, match="does not know its target column"):
         evaluate_table(crcen.CRCENClassifier(hidden=()).fit(new[["is_new"]], new["bad"]), new)
 
@@ -134,8 +139,12 @@ def test_training_rows_are_known_again(model_file, mixed_table, tmp_path, ending
     found = evaluate_table(model_file, new, n_resamples=0)
     assert (found.recognition.status, found.unlike, "rows of training" in str(found)) == ("new", (), False)
     assert not any("equal one" in note for note in found.notes)
-    twice = evaluate_table(model_file, pd.concat([new, new]), n_resamples=0)
-    assert any(f"{2 * len(new):,} of {2 * len(new):,} rows have an equal one" in note for note in twice.notes)
+    twice = pd.concat([new.assign(who=range(400), more=new["bad"]), new.assign(who=range(400))], ignore_index=True)
+    written = partial(crcen.report_table, out=tmp_path / "r.html")
+    for command in (evaluate_table, written, partial(crcen.monitor_table, state=tmp_path / "s.json")):
+        assert any("800 of 800 rows have an equal one" in note for note in command(model_file, twice).notes)
+    for options in ({"clusters": "who"}, {"target": "more"}):  # dependent, or without a label
+        assert not any("equal one" in note for note in evaluate_table(model_file, twice, **options).notes)
 
 
 def test_rows_unlike_training_are_said_to_be_so(model_file, mixed_table):
@@ -255,6 +264,16 @@ def test_rows_without_a_class_and_what_is_refused(three):
             evaluate_table(three, frame, **options)
 
 
+def test_wrong_shares_by_an_estimate_are_not_advice_to_estimate_them(three):
+    rows = three_rows(1500, 4).assign(site=np.arange(1500) % 2)
+    rows.loc[rows.index[rows["state"] == "fine"][:150], "state"] = "brøken"
+    for prevalence, is_advised in ((None, True), ("auto", False)):
+        found = evaluate_table(three, rows, prevalence=prevalence, groups="site", n_resamples=0)
+        assert "prevalence shift" in str(found)
+        assert ("use --prevalence auto" in str(found), "\n\n\n" in str(found)) == (is_advised, False)
+    assert "\n\n\n" not in str(evaluate_table(three, three_rows(1500, 5).assign(site=1), groups="site"))
+
+
 def test_the_report_has_the_checks_of_the_evaluation(three, tmp_path):
     frame = three_rows(400, 8)
     report = crcen.report_table(three, frame, out=tmp_path / "r.html")
@@ -267,14 +286,18 @@ def test_the_report_has_the_checks_of_the_evaluation(three, tmp_path):
     for other, is_seen in ((three, False), (again, True)):
         notes = crcen.report_table(three, frame, out=tmp_path / "r.html", others=[other]).notes
         assert any("model 2: " in note and "training rows" in note for note in notes) is is_seen
-    how = {"target": "state", "positive": "brøken", "estimator": three.estimator}
-    own = three_rows(300, 9)
-    two, more = (crcen.fit_table(rows, **how).model for rows in (own, own.assign(more=own["load"] ** 2)))
+    alone = crcen.fit_table(three_rows(1500, 0).drop(columns="load"), target="state", estimator=three.estimator).model
+    odd = frame.assign(load=frame["load"].astype(str).where(frame.index > 7, "ca. 3?"))
+    notes = crcen.report_table(alone, odd, out=tmp_path / "r.html", others=[three]).notes
+    assert "model 2: cells written otherwise than in training were treated as missing: load 8 rows" in str(notes)
+    assert "the checks are of the first model" in str(notes)
+    with pytest.raises(InvalidInput, match="lacks 1 of the 2 columns that model 2 needs: load"):
+        crcen.report_table(alone, frame.drop(columns="load"), out=tmp_path / "r.html", others=[three])
+    two = crcen.fit_table(three_rows(300, 9), target="state", positive="brøken", estimator=three.estimator).model
     for own, sentence in (
         ({"costs": CostMatrix([[0, 1], [1, 0]])}, "must be left out: this model finds brøken"),
         ({"weighting": "none"}, "its page has a price slider"),
         ({"others": [three]}, "must have the same classes: model 2 has brøken, fine, worn out without a positive one"),
-        ({"others": [more]}, "the table lacks 1 of the 3 columns that the model needs: more"),
     ):
         with pytest.raises(crcen.CrcenError, match=sentence):
             crcen.report_table(two, frame, out=tmp_path / "r.html", **own)

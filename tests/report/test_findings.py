@@ -57,6 +57,7 @@ def test_too_few_positives_here_or_in_training_and_what_cannot_be_known():
         found = findings(model, X[few], y[few])["CRC001"]
         assert (found.status, found.measured) == (status, f"{n_pos} rows of class 1 here")
     assert "CRC001" in warned(PricedPosterior(n_train=300), X, y)
+    assert re.search(r"here, [\d,]{9,} in training", findings(PricedPosterior(n_train=10**8), X, y)["CRC001"].measured)
     X, y = draw(KnownPosterior(), 500)
     assert findings(KnownPosterior(a=-60.0, b=0.0), X, y)["CRC002"].status == "unknown"  # decisions never change
     assert findings(KnownPosterior(), X, y)["CRC004"].status == "unknown"  # no shares of training

@@ -218,6 +218,13 @@ def test_the_number_of_training_rows_is_stated_with_its_margin():
     assert 0.9 <= (np.abs(estimate - 300) <= margin).mean() <= 0.99
 
 
+def test_rows_that_repeat_by_chance_among_many_are_no_copies():
+    """Few training rows have no twin by chance, while many rows of the same distribution have one."""
+    old, new = np.arange(200, dtype=np.uint64), np.random.default_rng(0).integers(0, 50_000, 20_000).astype(np.uint64)
+    fingerprint = hashing.Fingerprint.of_hashes(1, old, np.ones((200, 1), dtype=np.int64), 2**64 - 1, is_coarse=True)
+    assert (fingerprint.copies(new), len(fingerprint.copies(np.tile(new[:300], 2)))) == ([], 1)
+
+
 def test_a_table_may_be_written_any_number_of_times():
     counts = np.random.default_rng(0).poisson(2.0, 100) + 1  # of rows that repeat by chance
     assert [hashing.times_written(n * counts) for n in (1, 2, 13, 47)] == [1, 2, 13, 47]

@@ -143,6 +143,9 @@ def test_new_rows_are_met_with_grace():
     ):
         with pytest.raises(InvalidInput, match=said):
             model.predict(wrong)
+    two = TableClassifier(estimator=SMALL).fit(frame.assign(x2=frame["x"] ** 2), labels())
+    with pytest.raises(InvalidInput, match=r"needs: x2\.$"):  # x is another column of the model
+        two.predict(frame)
 
 
 def test_it_is_the_estimator_on_the_encoded_columns():

@@ -1,5 +1,7 @@
 """Goals in place of a price: met on rows, refused where they mean nothing, guaranteed where rows allow it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.stats import binom
@@ -49,6 +51,7 @@ def test_a_capacity_above_the_rows_takes_all_of_them_and_one_of_so_many_rows_is_
     for n, n_alarms in ((1114, 5), (150, 0)):  # at most, not rounded
         met, p = crcen.Capacity(5, per=1000).meet(probabilities(n)), probabilities(n)
         assert (met.n_alarms, (p > met.thresholds[0]).sum()) == (n_alarms, n_alarms)
+        assert ("for the last catch" in str(met), "precision unknown" in str(met)) == (n_alarms > 0, n_alarms == 0)
 
 
 @pytest.mark.parametrize(("per", "days"), [("day", 1), ("week", 7)])
@@ -168,6 +171,7 @@ def test_review_lies_between_two_prices():
     saved = sum(min(1 - one, 10 * one) for one in middle)
     found = (rows.share, rows.saved, rows.break_even)
     assert found == pytest.approx(((answers == "review").mean(), saved, saved / len(middle)))
+    assert "saves the cost of 12,346 false alarms, so" in str(replace(rows, saved=12345.67))
     for cost, miss in ((0.3, 20), (0.05, 3)):  # a review at a cost lies between two prices
         review = crcen.Review(low=cost / (1 - cost), high=miss / cost - 1)
         matrix = crcen.CostMatrix([[0, 1], [miss, 0]], labels=["no alarm", "alarm"]).with_review(cost)

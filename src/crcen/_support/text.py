@@ -29,13 +29,13 @@ def reject_constant(name: str) -> None:
 
 
 def missing_columns(
-    absent: list[str], n_needed: int, present: Iterable[str], sheets: Sequence[str] = ()
+    absent: list[str], n_needed: int, others: Iterable[str], sheets: Sequence[str] = (), model: str = "the model"
 ) -> InvalidInput:
-    """The error for a table without some training columns: names the most similar column, and ``sheets`` not read."""
-    close = closest(absent[0], [str(name) for name in present])
+    """The error for a table without some training columns: names the most similar other one and ``sheets``."""
+    close = closest(absent[0], map(str, others))
     meant = f"; {absent[0]} may be called {close} there: use the column names of training." if close else "."
     meant = f"; read another sheet ({listed(sheets)}) with sheet=." if sheets else meant
-    lacks = f"the table lacks {len(absent)} of the {n_needed} columns that the model needs: {', '.join(absent)}"
+    lacks = f"the table lacks {len(absent)} of the {n_needed} columns that {model} needs: {', '.join(absent)}"
     return InvalidInput(lacks + meant, parameter="sheet")
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from crcen import Alpha, InvalidInput, InvalidParameter, ReadOptions
 from crcen._support.files import check_writable
 from crcen._support.progress import logged
-from crcen._support.text import Values, json_value, label_key, listed, plain_label, rest_of
+from crcen._support.text import Values, json_value, label_key, listed, plain_label, plural, rest_of
 from crcen.commands import inputs
 from crcen.commands.inputs import Data, FittedModel, Label, Source, check, require, require_input
 from crcen.commands.results import Sequences, model_digest, note_lines, read_state, state_lock, write_state
@@ -189,10 +189,11 @@ class ModelComparison(ShownInOneLine):
         if self.verdict == "undecided":
             answer = "Undecided: neither model is shown to be cheaper at the price"
         together = "" if one["clusters"] is None else f" in {one['clusters']:,} clusters, each counted as one row"
+        width = len("false positive rate of ") + max((len(str(row["label"])) for row in one["classes"]), default=1)
         lines = [
             f"{answer}: the new one {_saves(saving.value)} per 1,000 rows ({100 * one['confidence']:g} % confidence "
             f"sequence {least:.4g} to {most:.4g}), {one['rows']:,} rows{together}.",
-            f"  cost per 1,000 rows      old {_text(cost['old'])}, new {_text(cost['new'])}",
+            f"  {'cost per 1,000 rows':<{width}} old {_text(cost['old'])}, new {_text(cost['new'])}",
         ]
         for row in one["classes"]:
             for name, what in (("recall", "recall"), ("false_alarm_share", "false positive rate")):
@@ -200,11 +201,11 @@ class ModelComparison(ShownInOneLine):
                 both, (value, low, high) = row[name], row[name]["difference"].values()
                 interval = "" if low is None else f" ({low:+.3f} to {high:+.3f})"
                 found = f"old {_text(both['old'])}, new {_text(both['new'])}, difference {_text(value)}{interval}"
-                lines.append(f"  {title:<24} {found}")
+                lines.append(f"  {title:<{width}} {found}")
         lines.append(f"  rows that change decision: {one['changed']['rows']:,}")
         for change in one["changed"]["by_decision"]:
             saved = f"which {_saves(change['saving'])} in all"
-            lines.append(f"    {change['old']} → {change['new']}: {change['rows']:,} rows, {saved}")
+            lines.append(f"    {change['old']} → {change['new']}: {plural(change['rows'], 'row')}, {saved}")
         unit = "rows" if one["clusters"] is None else "clusters"
         for group in one["groups"]:
             value, low, high = map(_text, group["saving_per_1000"].values())
@@ -368,14 +369,14 @@ def _rows(judging: Judging, new_model: Estimator) -> _Rows:
     source, target, price, groups = judging.source, str(judging.target), judging.rule.price, judging.groups
     columns = [name for one in (judging.model, new_model) for name in inputs.input_columns(one) or source.columns]
     digest = RowDigest([name for name in dict.fromkeys([*columns, target]) if name not in judging.roles.values()])
-    other = replace(judging, model=new_model).score(reads_labels=False, recognises=True)  # first: it may lack columns
-    found = judging.score(recognises=True, digest=digest)
+    # The new model first: the table may lack columns of it.
+    other = replace(judging, model=new_model).score(reads_labels=False, recognises=True, name="the new model")
+    found = judging.score(recognises=True, digest=digest, name="the old model")
     for one in (found, other):
         one.comparison.reject_training_rows("a comparison needs rows that neither model was trained on")
     y, frame, known, e = found.y, found.frame, found.is_labelled, found.audit_probabilities
-    related = judging.roles.get("clusters")
-    together = None if related is None else inputs.cluster_numbers(frame[related])
-    notes = found.notes
+    together = inputs.cluster_numbers(frame[judging.roles["clusters"]]) if "clusters" in judging.roles else None
+    notes = found.notes + [f"new model: {one}" for one in other.comparison.notes if one not in found.notes]
     require_input(known.any(), f"{source.name} has no row with a value of {target}.")
     old, new = (np.asarray(price.decide(p), dtype=np.int64) for p in (found.p, other.p))
     weights, used, least = np.ones(len(y)), known, 1.0
@@ -397,7 +398,8 @@ def _result(evidence: _Evidence, notes: list[str], rows: _Rows | None) -> ModelC
     price, actions, costs, cost = evidence.rule.price, evidence.actions, evidence.costs, evidence.tests["cost"]
     alpha = 1.0 - evidence.confidence
     verdict = _VERDICTS[cost.decides(alpha)]
-    saving = Interval(cost.mean, *cost.interval(alpha)).scaled(1000.0)
+    mean = cost.mean if abs(cost.mean) > 1e-12 * np.abs(costs).max() else 0.0  # by rounding alone
+    saving = Interval(mean, *cost.interval(alpha)).scaled(1000.0)
     mean_cost = [evidence.tests[f"cost {side}"].mean * 1000.0 for side in _SIDES]
     changed = [
         {"old": actions[i], "new": actions[j], "rows": int(evidence.changes[0, i, j]), "saving": saved}

@@ -137,7 +137,7 @@ class TableEvaluation(ShownInOneLine):
             *unlike_lines(self.unlike),
             *(f"Failed: {one}." for one in self.failures),
         ]
-        return "\n".join(lines).rstrip()
+        return "\n".join(lines).rstrip().replace("\n\n\n", "\n\n")
 
 
 @logged
@@ -318,8 +318,8 @@ def share_notes(rows: LabelledRows, rule: rules.RowRule, findings: Sequence[Find
         where = getattr(rows.model, "shares_are_", "in training")
         shown = ", ".join(f"{labels[k]} {tests[k].share:.3g} here and {tests[k].before:.3g} {where}" for k in moved)
         is_chosen = any(one.code == "CRC011" and one.status == "warning" for one in findings)
-        stated = "auto" if positive is None else f"{here[positive]:.3g}"
-        use = "" if notes or is_chosen else f": use --prevalence {stated}"
+        stated = {"by the estimate": ""}.get(where, "auto") if positive is None else f"{here[positive]:.3g}"
+        use = f": use --prevalence {stated}" if stated and not (notes or is_chosen) else ""
         share = {"as stated": "stated share", "by the estimate": "estimated share"}.get(where, "share of training")
         at = f"probabilities, tests and prices are at the {share}"
         notes.insert(0, f"prevalence shift: {shown}, more than chance allows; {at}{use} (CRC004)")

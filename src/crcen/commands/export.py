@@ -47,10 +47,9 @@ class OnnxExport(Result):
     largest_difference: float  # between the graph's probabilities and `predict_proba`
 
     def __str__(self) -> str:
-        found = (
-            f"on {self.n_checked} rows probabilities differ from predict_proba by at most {self.largest_difference:.1e}"
-        )
-        return f"{len(self.inputs)} inputs, outputs probabilities and decision; {found}\nWritten to {self.path}"
+        found = f"probabilities differ from predict_proba by at most {self.largest_difference:.1e}"
+        inputs = f"{len(self.inputs)} inputs, outputs probabilities and decision"
+        return f"{inputs}; on {self.n_checked} rows {found}\nWritten to {self.path}"
 
 
 def export_onnx(model: Estimator, out: str | Path) -> OnnxExport:

@@ -285,9 +285,7 @@ def fit_files(
                     grown = cluster.grow_trees_on_ray(plan, source, judged, workers=workers, storage=storage, **how)
                 else:
                     grown = _grown_trees(plan, source, judged, storage, verbose)
-                again = (
-                    "trees continue from a checkpoint, so later ones differ from those of a fit without interruption"
-                )
+                again = "trees continue from a checkpoint: later ones differ from those of a fit without interruption"
                 notes += [again] * (len(grown.models) > 1)
                 of_clusters = None if clusters is None else as_text(stacking[clusters])
                 by_cell = [(labels[cell], n) for cell, n in held_out.n_training.items()]

@@ -513,9 +513,8 @@ class DeclaredMonitor:
             own = {"key equation": n_drifts, "unlike": n_differences}.get(one.metric, len(alarms))
             verdict = "not monitored" if one.metric == "groups" else "no longer holds" if own else "no alarm"
             estimate, rows = (None, 0) if test is None else (json_value(test.mean * one.per), test.n_values)
-            found.append(
-                {"criterion": one.text, "verdict": verdict, "estimate": estimate, "rows": rows, "alarms": alarms}
-            )
+            values = {"criterion": one.text, "verdict": verdict, "estimate": estimate}
+            found.append({**values, "rows": rows, "alarms": alarms})
         return found
 
 

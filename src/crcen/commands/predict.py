@@ -358,7 +358,8 @@ def _chosen_on(
     require_input(positive.any() and not positive.all(), f"held_out needs rows of both classes: {name} lacks one.")
     recognition = scored.comparison.recognition(is_labelled=known)
     chosen = rules.chosen_price(goal, positive, scored.p[known][:, column], None, recognition, name, scored.clusters)
-    return chosen, [f"held-out rows of {name}: {note}" for note in (recognition.notes if recognition else ())]
+    notes = [*scored.comparison.notes, *(recognition.notes if recognition else ())]
+    return chosen, [f"held-out rows of {name}: {note}" for note in notes]
 
 
 def _copied(id: str | Sequence[str] | None, all_columns: bool, source: Source, taken: tuple[str, ...]) -> list[str]:

@@ -1,12 +1,12 @@
 """report_table: the HTML report of a model on labelled rows of a table, and the outcome of its checks."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 
 import crcen
-from crcen import InvalidParameter, ReadOptions, TableClassifier
+from crcen import InvalidParameter, ReadOptions
 from crcen._support.progress import busy, logged
 from crcen._support.text import Values, attributes, page_in_frame
 from crcen.commands import inputs, rules
@@ -18,7 +18,7 @@ from crcen.commands.rules import CostsLike, Prevalence, ReviewPrices, Weighting
 from crcen.commands.scoring import Judging, LabelledRows
 from crcen.report.checks import Finding
 from crcen.theory.intervals import LEVEL
-from crcen.theory.rows import Array, Estimator
+from crcen.theory.rows import Array
 from crcen.theory.thresholds import ReviewedRows
 
 
@@ -123,37 +123,39 @@ def report_table(
             why = f"this model finds {found}, and its page has a price slider; crcen evaluate takes other prices."
             raise InvalidParameter(f"{given} must be left out: {why}", parameter=given)
         options["costs"] = rule.costs
-    rows = judging.labelled(verbose, prevalence, keeps_all=True)
+    rows = judging.labelled(verbose, prevalence, keeps_all=True, recognises=True)
     X, y = rows.inputs(model, target, *judging.groups, *judging.roles.values()), model.classes_[rows.y]
     audited = rows.audited(rule, confidence)
     notes = [*rows.notes, *rows.scored.notes, *(audited.notes if audited else ())]
     options |= rows.options | ({"recall_lows": audited.recall_lows} if audited else {})
     parted = {name: inputs.group_values(rows.scored.labelled(name)) for name in judging.groups}
     with busy("writing the report", visible=bool(verbose)):
-        options["others"], seen = _compared_models(others, model, rows, target)
+        options["others"], seen = _compared_models(others, judging, rows)
         written = crcen.write_report(rows.model, X, y, out, sample_weight=rows.weights, groups=parted, **options)
     judged = None
     if column is not None and rule.review is not None:
         judged = rule.review.meet(rows.p[:, column], model.weighting_.cost_ratio, rows.y == column, rows.weights)
+    checked = Path(model_path).name if model_path else "the first model"
+    notes += [f"the checks are of {checked}; the page compares metrics of all models"] if others else []
     notes += [*seen, *inputs.weight_notes(model, weight), *share_notes(rows, rule, written.findings)]
     return TableReport(Path(out), len(y), written.findings, tuple(notes), judged, rows.shares, audited)
 
 
 def _compared_models(
-    others: Sequence[FittedModel | str | Path], model: FittedModel, rows: LabelledRows, target: str
+    others: Sequence[FittedModel | str | Path], judging: Judging, rows: LabelledRows
 ) -> tuple[dict[str, Array], list[str]]:
-    """Probabilities of the same rows by other models, each with its own name, and notes on those trained on them."""
-    found, notes = dict[str, Array](), list[str]()
+    """Probabilities of the same rows by other models, each with its own name, and notes that the first one lacks."""
+    found: dict[str, Array] = {}
+    notes: list[str] = []
     for number, other in enumerate(others, 2):
         name = Path(other).name if isinstance(other, str | Path) else f"model {number}"
         name = name if name not in found else f"{name} ({number})"
-        fitted: Estimator = inputs.model_of(other)
-        first, own = ((one.classes_.tolist(), one.weighting_.positive) for one in (model, fitted))
+        fitted = inputs.model_of(other)
+        first, own = ((one.classes_.tolist(), one.weighting_.positive) for one in (judging.model, fitted))
         which = f"{', '.join(map(str, own[0]))} {'with' if own[1] is not None else 'without'} a positive one"
         inputs.require_input(first == own, f"models to compare must have the same classes: {name} has {which}.")
-        X = rows.inputs(fitted, target)
-        encoded = fitted.encode(X) if isinstance(fitted, TableClassifier) else None
-        found[name] = fitted.predict_proba(X) if encoded is None else fitted.estimator_.predict_proba(encoded.X)
-        if encoded is not None and (known := fitted.recognise(X, encoded=encoded)) is not None:
-            notes += [f"{name}: {note}" for note in known.notes]
+        scored = replace(judging, model=fitted).score(recognises=True, name=name)
+        found[name], known = scored.p[scored.is_labelled], scored.comparison.recognition(None, scored.is_labelled)
+        own_notes = [*scored.comparison.notes, *(known.notes if known else ())]
+        notes += [f"{name}: {note}" for note in own_notes if note not in rows.scored.notes]
     return found, notes

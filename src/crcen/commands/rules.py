@@ -530,8 +530,8 @@ class Audits(Result):
     drawn: Bools  # rows to check
 
     def __str__(self) -> str:
-        drawn = f"{self.n_drawn:,} of {self.n_quiet:,} rows without an alarm were drawn (expected {self.expected:,.4g})"
-        return f"Audits: {drawn}, {self.n_checked:,} rows to check with the alarms"
+        rows, expected = f"{self.n_drawn:,} of {self.n_quiet:,} rows without an alarm", four_digits(self.expected)
+        return f"Audits: {rows} were drawn (expected {expected}), {self.n_checked:,} rows to check with the alarms"
 
 
 def with_default(rule: RowRule, default_action: Label | None) -> RowRule:
@@ -629,7 +629,7 @@ class AuditedRows(Result):
         if not self.n_audited:
             notes.append("no row without an alarm has a label: labels of alarms say nothing about the other rows")
         elif k < m and math.exp(k - m - k * math.log(k / m)) < _STOPPED_P:  # Chernoff's bound
-            expected = f"{m:,.4g} were expected: labels of audits are missing"
+            expected = f"{four_digits(m)} were expected: labels of audits are missing"
             notes.append(f"{self.n_audited:,} audited rows have a label where {expected}")
         if self.n_unlabelled_alarms:
             notes.append(f"{self.n_unlabelled_alarms:,} alarms without a label were left out")
@@ -638,12 +638,12 @@ class AuditedRows(Result):
     def __str__(self) -> str:
         lines = [
             f"Audited labels: {self.n_audited:,} of {self.n_quiet:,} rows without an alarm have a label, weighted by "
-            f"1 / audit probability ({self.effective:,.4g} effective rows)"
+            f"1 / audit probability ({four_digits(self.effective)} effective rows)"
         ]
         for k in self.rule.evaluated:
             name = "" if self.rule.positive is not None else f" of {self.rule.labels[k]}"
             bound = "unknown" if math.isnan(self.recalls[k]) else f"at least {self.recalls[k]:.3g}"
-            missed = f"at most {self.missed[k]:,.4g} missed (confidence {self.confidence:g})"
+            missed = f"at most {four_digits(self.missed[k])} missed (confidence {self.confidence:g})"
             lines.append(f"  recall{name} {bound}, {missed}")
         return "\n".join(lines)
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -21,11 +21,11 @@ from crcen.commands.split import was_stratified
 from crcen.report.checks import selection_of
 from crcen.tables.cells import ColumnCells, TableCells, is_missing_mark
 from crcen.tables.columns import EncodedTable, why_repeating
-from crcen.tables.fingerprint import Recognition, RowDigest, row_hashes
+from crcen.tables.fingerprint import Fingerprint, Recognition, RowDigest, row_hashes
 from crcen.tables.profile import Difference, NewRows
 from crcen.theory.limits import UNLIKE_P
 from crcen.theory.price import Price
-from crcen.theory.rows import Array, Bools, Estimator, Index, Rows
+from crcen.theory.rows import Array, Bools, Estimator, Index
 
 Hashes = NDArray[np.uint32]
 Chunks: TypeAlias = Iterator[tuple[pd.DataFrame, Array]]  # rows, and the probability of every class, (n, K)
@@ -39,11 +39,9 @@ _KINDS = {
 }
 
 
-def model_rows(model: FittedModel, frame: pd.DataFrame, ignored: set[str], sheets: Sequence[str] = ()) -> Rows:
-    """The columns of a table that a model takes, of a type that it takes; an error names ``sheets`` not read."""
+def model_rows(model: FittedModel, frame: pd.DataFrame, ignored: set[str]) -> pd.DataFrame | Array:
+    """The columns of a table that a model takes, of a type that it takes."""
     names = inputs.input_columns(model) or [name for name in frame.columns if name not in ignored]
-    if absent := [name for name in names if name not in frame.columns]:
-        raise missing_columns(absent, len(names), frame.columns, sheets)
     if isinstance(model, TableClassifier):
         return frame[names]
     numbers = frame[names].apply(lambda cells: pd.Series(inputs.numbers_of(cells), index=cells.index))
@@ -64,7 +62,7 @@ class RowComparison:
 
     ``recognises`` looks for training rows, ``keeps_hashes`` keeps a hash of each row, of each cluster at most one
     row is compared with the profile, and with a ``target`` only rows that have a value there are compared and counted.
-    A model without a profile, such as a network on plain numbers, cannot compare.
+    A model without a profile, such as a network on plain numbers, cannot compare. Errors call it by ``name``.
     """
 
     def __init__(
@@ -75,14 +73,15 @@ class RowComparison:
         keeps_hashes: bool = False,
         clusters: str | None = None,
         target: str | None = None,
+        name: str = "the model",
     ) -> None:
         self._model: Estimator = model  # rows are added only for a `TableClassifier`
-        self.clusters, self._target, self._seen = clusters, target, set[object]()
+        self.clusters, self.name, self._target, self._seen = clusters, name, target, set[object]()
         # Columns whose rare and new values share an input: a new value there is no oddity by itself.
         profile, columns = getattr(model, "profile_", None), getattr(model, "columns_", ())
         self._pooled = {one.name for one in columns if getattr(one, "has_other", False)}
         self._rows = None if profile is None else NewRows(profile, columns)
-        self._fingerprint = getattr(model, "fingerprint_", None) if recognises else None
+        self._fingerprint: Fingerprint | None = getattr(model, "fingerprint_", None) if recognises else None
         self._compared: list[tuple[NDArray[np.generic], ...]] = []
         self._cells: dict[str, dict[str, int]] = {kind: {} for kind in _KINDS}
         self._columns = {one.name: one for one in columns}
@@ -93,8 +92,9 @@ class RowComparison:
     def add(self, frame: pd.DataFrame, encoded: EncodedTable, ignored: set[str]) -> None:
         """Count a chunk: the rows, and what the model's encoder made of them."""
         if self._fingerprint is not None:
-            hashes = self._model.row_hashes(frame, encoded)
-            self._compared.append((hashes, *self._fingerprint.compare(hashes)))
+            known = True if self._target is None else frame[self._target].notna().to_numpy()
+            can, matches = self._fingerprint.compare(hashes := self._model.row_hashes(frame, encoded))
+            self._compared.append((hashes[can & known], can, matches))
         if self._hashes is not None:
             self._hashes.append(row_hashes(self._model.columns_, TableCells(frame), encoded.X, 0))
         if self._target is not None and frame[self._target].hasnans:
@@ -148,7 +148,7 @@ class RowComparison:
 
     @property
     def notes(self) -> list[str]:
-        """A sentence for each kind of cell or column that training did not prepare for."""
+        """A sentence for each kind of cell or column that training did not prepare for, and on copies of rows."""
         notes = []
         if self._rows is None and hasattr(self._model, "columns_"):
             notes.append("this model keeps no profile of its training rows, so these rows were not compared with it")
@@ -158,6 +158,8 @@ class RowComparison:
         if self._extra:
             shown = f"{len(self._extra)} ({listed(self._extra, 5)})"
             notes.append(f"columns that did not occur in training were ignored: {shown}")
+        if self._fingerprint is not None and self.clusters is None:
+            notes += self._fingerprint.copies(np.concatenate([hashes for hashes, *_ in self._compared]))
         return notes
 
     def unlike(self, n_alarms: int | None, price: Price, false_alarm_rate: float = UNLIKE_P) -> tuple[Difference, ...]:
@@ -179,29 +181,31 @@ class RowComparison:
         """Whether (labelled) rows are training rows, and whether that depends on the class; None if it is unknown."""
         if self._fingerprint is None:
             return None
-        hashes, can, matches = (np.concatenate(parts) for parts in zip(*self._compared, strict=True))
+        _, can, matches = map(np.concatenate, zip(*self._compared, strict=True))
         if is_labelled is not None:
-            hashes, can, matches = hashes[is_labelled], can[is_labelled], matches[is_labelled]
-        found: Recognition = self._fingerprint.judge(can, matches, numbers, self._model.classes_.tolist())
-        return replace(found, n_repeated=self._fingerprint.n_repeated(hashes[can]))
+            can, matches = can[is_labelled], matches[is_labelled]
+        return self._fingerprint.judge(can, matches, numbers, self._model.classes_.tolist())
 
 
 def scored_chunks(
     model: FittedModel, source: Source, comparison: RowComparison, ignored: set[str], chunk_rows: int = CHUNK_ROWS
 ) -> Chunks:
     """Yield each chunk of a source with the probability of every class, (n, K); a source without rows is rejected."""
-    is_empty = True
+    is_empty, names = True, inputs.input_columns(model)
     if isinstance(model, TableClassifier):
         n_columns = sum(len(column.encoded_names) for column in model.columns_)
         chunk_rows = min(chunk_rows, max(1000, _CHUNK_BYTES // (8 * n_columns)))
     for chunk in filter(len, source.chunks(chunk_rows)):
-        is_empty, X = False, model_rows(model, chunk, ignored, source.parts[0].sheets[1:])
+        is_empty = False
+        if absent := [name for name in names if name not in chunk.columns]:
+            others, sheets = chunk.columns.difference(names), source.parts[0].sheets[1:]
+            raise missing_columns(absent, len(names), others, sheets, comparison.name)
         if isinstance(model, TableClassifier):
             encoded = model.encode(chunk)
             comparison.add(chunk, encoded, ignored)
             yield chunk, model.estimator_.predict_proba(encoded.X)
         else:
-            yield chunk, model.predict_proba(X)
+            yield chunk, model.predict_proba(model_rows(model, chunk, ignored))
     require_input(not is_empty, f"{source.name} has no rows.")
 
 
@@ -364,10 +368,8 @@ class Judging:
                 scores.append(p)
                 kept.append(chunk if keeps_all else chunk[[name for name in chunk.columns if name in ignored]])
                 done(len(p))
-        frame, repeating = pd.concat(kept, ignore_index=True), _repeating_column(model, first, ignored)
-        found = ScoredTable(
-            np.concatenate(numbers), np.concatenate(scores), comparison, frame, [], self.roles, repeating
-        )
+        y, p, frame = np.concatenate(numbers), np.concatenate(scores), pd.concat(kept, ignore_index=True)
+        found = ScoredTable(y, p, comparison, frame, [], self.roles, _repeating_column(model, first, ignored))
         found.notes.extend([*source.notes, *comparison.notes, *found.dependent_rows("use --clusters")])
         return found
 
@@ -391,11 +393,12 @@ class Judging:
         notes += [f"{listed(absent)} {'has' if len(absent) == 1 else 'have'} no row here"] if absent else []
         if not stratified and was_stratified(self.source, target):
             stratified = True
-            notes.append(
-                "crcen split fixed the class counts of these rows; the test of the key equation allows for that"
-            )
+            fixed = "crcen split fixed the class counts of these rows"
+            notes.append(f"{fixed}; the test of the key equation allows for that")
         if e is not None:
             weights = (1.0 if weights is None else weights) / e[known]
+        elif (column := rules.AUDIT_COLUMNS[1]) in self.source.columns:
+            notes.append(f"{column} is not used: if labels were drawn with these probabilities, use --audited")
         options: Values = {"is_audited": e is not None, "selection": selection_of(model, known, p)}
         options |= {"clusters": scored.clusters, "is_stratified": stratified}
         return LabelledRows(scored, model, shares, p, weights, notes, options)

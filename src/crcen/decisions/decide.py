@@ -149,10 +149,8 @@ class DecisionSummary(ShownInOneLine):
         if self.counts is not None:
             lines += ["realised", decision_table(self.names, self.counts.table, has_recall=True)]
             paid = f", realised {self.realised_cost:.6g}"
-        constant = (
-            f"{self.constant_costs.min():.6g} with {self.names[int(np.argmin(self.constant_costs))]} for every row"
-        )
-        lines.append(f"expected cost {self.expected_cost:.6g}{paid}; {constant}")
+        constant = f"{self.constant_costs.min():.6g} with {self.names[int(np.argmin(self.constant_costs))]}"
+        lines.append(f"expected cost {self.expected_cost:.6g}{paid}; {constant} for every row")
         return "\n".join(lines)
 
     def _alarms_as_text(self, low: float, high: float) -> str:

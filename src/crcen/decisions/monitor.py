@@ -124,10 +124,8 @@ class KeyEquationMonitor(ShownInOneLine):
                     raise InvalidInput(f"{name}_reference needs the labels y_reference of the same rows")
             return {None: StreamSums.none(len(self._monitored.classes))}
         q, segment, weights, clusters, audits = given.values()
-        numbers = self._monitored.encode(y)
-        outputs = (
-            self._monitored.out_of_fold(numbers, weights) if q is None else self._monitored.columns(q, numbers.size)
-        )
+        own, numbers = self._monitored, self._monitored.encode(y)
+        outputs = own.out_of_fold(numbers, weights) if q is None else own.columns(q, numbers.size)
         present = np.unique(numbers)
         if len(present) < 2:
             got = f"{numbers.size} rows of {self._monitored.classes[present[0]]!r}"

@@ -114,7 +114,7 @@ def too_few_rows(evidence: Evidence) -> Outcome:
     least = np.minimum(here, trained) if evidence.has_price else here
     few = [k for k in evidence.evaluated if least[k] < limits.FEWEST_POSITIVES]
     shown = few or [min(evidence.evaluated, key=lambda k: least[k])]
-    before = [f", {trained[k]:,.6g} in training" if evidence.has_price else "" for k in range(len(here))]
+    before = [f", {count_text(trained[k])} in training" if evidence.has_price else "" for k in range(len(here))]
     return bool(few), listed([f"{here[k]:,} rows of class {evidence.names[k]} here{before[k]}" for k in shown], 4)
 
 

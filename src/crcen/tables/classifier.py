@@ -225,7 +225,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Columns that training rows did not have; an error if columns of the model are missing."""
         names, known = dict.fromkeys(names), set(self.feature_names_in_)
         if absent := [column.name for column in self.columns_ if column.name not in names]:
-            raise missing_columns(absent, len(self.columns_), list(names))
+            raise missing_columns(absent, len(self.columns_), [one for one in names if one not in known])
         return tuple(name for name in names if name not in known)
 
     def recognise(self, X: TableLike, y: PerRow = None, encoded: EncodedTable | None = None) -> Recognition | None:

@@ -57,7 +57,6 @@ class Recognition:
     status: str
     shares: dict[object, float] = field(default_factory=dict)
     is_new: Bools | None = field(default=None, compare=False, repr=False)
-    n_repeated: int = 0  # rows with an equal one among these rows, if they are far more than in training by chance
 
     @property
     def measured(self) -> str:
@@ -78,11 +77,9 @@ class Recognition:
 
     @property
     def notes(self) -> list[str]:
-        """A sentence if rows were seen in training, and one if rows are copies of each other."""
+        """A sentence if rows were seen in training."""
         note = f"{self.measured}: results on training rows are no evidence; use rows kept apart"
-        copies = f"{self.n_repeated:,} of {self.n_rows:,} rows have an equal one among these rows"
-        repeated = f"{copies}, but intervals and tests treat rows as independent: remove copies"
-        return [note] * (self.status == "seen") + [repeated] * (self.n_repeated > 0)
+        return [note] if self.status == "seen" else []
 
     def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""
@@ -153,11 +150,14 @@ class Fingerprint:
             status = "unknown"
         return Recognition(n, seen, n * self.n_twins / n_train, status, shares, can & ~matches)
 
-    def n_repeated(self, hashes: Hashes) -> int:
-        """Rows with an equal one among these rows; 0 unless they are far more than in training by chance."""
+    def copies(self, hashes: Hashes) -> list[str]:
+        """A note if rows have an equal one among these rows, far more of them than in training by chance."""
         counts, n, n_train = np.unique(hashes, return_counts=True)[1], len(hashes), int(self.rows.sum())
-        repeated, by_chance = int(counts[counts > 1].sum()), n * max(1.0, n / n_train) * self.n_twins / n_train
-        return repeated if repeated > max(_FEWEST_ROWS, _MOST_REPEATED * n, 3.0 * by_chance) else 0
+        # Two twins more: without any in training, up to three pairs were likely (95 %).
+        repeated, by_chance = int(counts[counts > 1].sum()), n * max(1.0, n / n_train) * (self.n_twins + 2) / n_train
+        said = f"{repeated:,} of {n:,} rows have an equal one among these rows"
+        note = f"{said}, but intervals and tests treat rows as independent: remove copies"
+        return [note] * (repeated > max(_FEWEST_ROWS, _MOST_REPEATED * n, 3.0 * by_chance))
 
     def _shares(self, can: Bools, matches: Bools, numbers: Index, labels: Sequence[object]) -> dict[object, float]:
         """Estimated shares of training rows by class, if duplication of the training rows depends on the label."""

@@ -156,7 +156,7 @@ class Capacity(ThresholdGoal):
         if not isinstance(self.per, str | None):
             object.__setattr__(self, "per", check_whole_number(self.per, "per of Capacity", 1))
             if self.per <= self.alarms:
-                raise InvalidParameter(f"{self!r} allows an alarm on every row: per must be above {self.alarms}")
+                raise InvalidParameter(f"{self} allows an alarm on every row: per must be above {self.alarms}")
 
     @classmethod
     def parse(cls, text: str) -> tuple[Any, ...]:

@@ -444,9 +444,8 @@ class PairEquation:
 
     def __str__(self) -> str:
         more, less = (self.first, self.second) if self.drift > 0.0 else (self.second, self.first)
-        return (
-            f"{more} against {less}: {abs(self.drift):.2f} log-odds more frequent than stated (z = {abs(self.z):.1f})"
-        )
+        drift = f"{abs(self.drift):.2f} log-odds more frequent than stated"
+        return f"{more} against {less}: {drift} (z = {abs(self.z):.1f})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -508,7 +507,7 @@ class EquationTest(KeyEquation):
             z = "–" if math.isnan(one.z) else f"{one.z:.2f}"
             drift = "–" if math.isnan(one.drift) else f"{one.drift:+.2f}"
             few = "" if one.is_tested else f"  ({one.n_rows} rows, too few to test)"
-            lines.append(f"  {name:<{width}}{one.flows_out:>12.4g}{one.flows_in:>12.4g}{z:>8}  {drift}{few}")
+            lines.append(f"  {name:<{width}}{one.flows_out:>12.4g}{one.flows_in:>12.4g} {z:>7}  {drift}{few}")
         lines.append(f"Pairs of classes: {self.pairs.reason or self.pairs}")
         return lines + [f"  {one}" for one in self.deviant_pairs[:_PAIRS_SHOWN]]
 

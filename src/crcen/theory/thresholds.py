@@ -12,7 +12,7 @@ from crcen._support.lazy import special
 from crcen._support.text import attributes, count_text, plural
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.metrics import ThresholdCurve, row_draws
-from crcen.theory.rows import Array, Bools, Index, ShownInOneLine, alarms_above, divided, share_text
+from crcen.theory.rows import Array, Bools, Index, ShownInOneLine, alarms_above, divided, four_digits, share_text
 from crcen.theory.selective import row_hash
 
 # Sequences of tests of a guaranteed precision, if there are this many rows for each.
@@ -159,17 +159,19 @@ class MetGoal(ShownInOneLine):
         over = f" over {self.n_periods:,} {self.period}s" if self.n_periods > 1 else ""
         (low, high), (least, most) = self.price, self.thresholds
         several = ("", "") if math.isclose(low, high) else (f" to {high:.4g}", f" to {share_text(most, 4)}")
-        last = f"{low:.4g}{several[0]} false alarms for the last catch"
-        implied = f"{last} (probability above {share_text(least, 4)}{several[1]})"
+        above = f"(probability above {share_text(least, 4)}{several[1]})"
+        implied, right = f"{low:.4g}{several[0]} false alarms for the last catch {above}", f"{self.precision:.3g}"
         if math.isinf(low):
             implied = "none: there are no more rows than alarms, so every row is an alarm"
+        elif not self.n_alarms:
+            implied, right = "none: the goal allows no alarm on so few rows", "unknown"
         tied, taken = self.ties
         at_border = f"\n  {taken:,} of {tied:,} rows with equal probability at the limit became alarms, in their order"
         return (
             f"{self.goal}: {plural(self.n_alarms, 'alarm')} on {plural(self.alarms.size, 'row')}{over}\n"
             f"  implied price     {implied}\n"
             f"  expected          {self.expected_catches:,.1f} of {self.expected_positives:,.1f} positives found "
-            f"(recall {self.recall:.3g}), precision {self.precision:.3g}{at_border if tied else ''}"
+            f"(recall {self.recall:.3g}), precision {right}{at_border if tied else ''}"
         )
 
 
@@ -241,17 +243,16 @@ class ReviewedRows(ShownInOneLine):
     def __str__(self) -> str:
         counts, (missed, reviewed, right), known = self.counts, self.positives, not math.isnan(self.break_even)
         head, share = f"{str(self.review).capitalize()}:", f"to review ({100 * self.share:.3g} % of the rows,"
-        saved, pays = f"it saves the cost of {self.saved:,.4g} false alarms", "a review pays if it costs less than"
+        saved, pays = f"it saves the cost of {four_digits(self.saved)} false alarms", "a review pays if it costs less"
         against = f"compared with decisions without review at a price of {self.price:.4g}"
         if self.is_labelled:
-            worth = f"; {saved} {against}" + (f"; {pays} {self.break_even:.3g}" if known else "")
+            worth = f"; {saved} {against}" + (f"; {pays} than {self.break_even:.3g}" if known else "")
             alarms = f"{plural(counts['alarm'], 'alarm')} ({count_text(right)} right)"
             found = f"{alarms}, {count_text(counts['review'])} {share} {plural(float(reviewed), 'positive')})"
             return f"{head} {found}, {count_text(missed)} missed{worth}"
-        worth = f"; {against} {saved}, so {pays} {self.break_even:.3g} false alarms" if known else ""
-        found = (
-            f"{counts['alarm']:,} alarms, {counts['review']:,} {share} {reviewed:,.1f} positives expected among them)"
-        )
+        worth = f"; {against} {saved}, so {pays} than {self.break_even:.3g} false alarms" if known else ""
+        among = f"{reviewed:,.1f} positives expected among them"
+        found = f"{counts['alarm']:,} alarms, {counts['review']:,} {share} {among})"
         return f"{head} {found}, {counts['no alarm']:,} without an alarm ({missed:,.1f} positives expected){worth}"
 
 
