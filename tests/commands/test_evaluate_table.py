@@ -272,6 +272,12 @@ def test_wrong_shares_by_an_estimate_are_not_advice_to_estimate_them(three):
         assert "prevalence shift" in str(found)
         assert ("use --prevalence auto" in str(found), "\n\n\n" in str(found)) == (is_advised, False)
     assert "\n\n\n" not in str(evaluate_table(three, three_rows(1500, 5).assign(site=1), groups="site"))
+    how = {"prevalence": "auto", "n_resamples": 0}  # rows without weight do not count for the shares
+    own = rows["site"] == 1
+    one = evaluate_table(three, rows[own], **how)
+    other = evaluate_table(three, rows.assign(site=own * 2.0), weight="site", **how)
+    alone, weighted = (list(found.to_dict()["prevalence"]["shares"].values()) for found in (one, other))
+    assert [share == pytest.approx(same, abs=1e-9) for share, same in zip(alone, weighted, strict=True)] == [True] * 3
 
 
 def test_the_report_has_the_checks_of_the_evaluation(three, tmp_path):

@@ -309,5 +309,11 @@ def test_class_shares_are_estimated_without_labels(n_classes):
     assert np.mean(covered) >= 0.88
     moved = like * new
     np.testing.assert_allclose(shifted_probabilities(p, trained, new), moved / moved.sum(axis=1, keepdims=True))
+    thinned = np.where(x[:, 1] > 1.0, 0.25, 1.0)  # weights of rows that were drawn four times as often there
+    many = estimate_shares(np.repeat(p, (4 * thinned).astype(int), axis=0), trained)
+    few = estimate_shares(p, trained, 8.0 * thinned)
+    assert [one.value for one in few] == pytest.approx([one.value for one in many], abs=1e-4)
+    assert all(a.low < b.low and a.high > b.high for a, b in zip(few, many, strict=True))
+    np.testing.assert_allclose(estimate_shares(p, trained, np.full(800, 0.2)), found, rtol=1e-6)
     wide = estimate_shares(p, trained, uncertainty=np.full(n_classes, 0.3))
     assert all(a.low < b.low and a.high > b.high for a, b in zip(wide, found, strict=True))

@@ -23,7 +23,6 @@ from crcen.theory.goals import ThresholdGoal, goal_of
 from crcen.theory.intervals import LEVEL, Interval, estimate_shares, shifted_probabilities
 from crcen.theory.limits import EXPENSE_Z
 from crcen.theory.price import Price, WeightingLike, is_price_of_two, positive_number
-from crcen.theory.residual_test import TrainingError
 from crcen.theory.rows import Array, Bools, DataFrame, Index, effective_rows, four_digits
 from crcen.theory.selective import audit_draws, audit_probabilities, audit_scores, audited_cost, recall_bounds
 
@@ -406,7 +405,12 @@ class ClassShares:
 
     @classmethod
     def of(
-        cls, prevalence: Prevalence, model: FittedModel, p: Array | None = None, clusters: pd.Series | None = None
+        cls,
+        prevalence: Prevalence,
+        model: FittedModel,
+        p: Array | None = None,
+        clusters: pd.Series | None = None,
+        weights: Array | None = None,
     ) -> "ClassShares | None":
         """From what was stated: None, a share of positives, a dict of label to share, or "auto" with p of all rows."""
         if prevalence is None:
@@ -416,10 +420,10 @@ class ClassShares:
         if isinstance(prevalence, str) and prevalence == "auto":
             if p is None:
                 return cls(labels, (), trained, True)
-            error = getattr(model, "training_error_", None)
-            uncertainty = error.sizes if isinstance(error, TrainingError) else None
+            spread = getattr(getattr(model, "training_error_", None), "sizes", None)
             together = None if clusters is None else pd.factorize(clusters, use_na_sentinel=False)[0]
-            return cls(labels, estimate_shares(p, trained, uncertainty=uncertainty, clusters=together), trained, True)
+            found = estimate_shares(p, trained, weights, uncertainty=spread, clusters=together)
+            return cls(labels, found, trained, True)
         if isinstance(prevalence, Mapping):
             by_key = {label_key(label): float(share) for label, share in prevalence.items()}
             is_right = {*by_key} == {*map(label_key, labels)} and all(0.0 < share < 1.0 for share in by_key.values())

@@ -382,7 +382,9 @@ class Judging:
         require_input(len(y), f"{name} has no row with a value of {target}.")
         needed = f"evaluating a model needs rows of {'both' if len(labels) == 2 else 'several'} classes"
         require_input(len(np.unique(y)) > 1, f"{needed}: {name} has only {labels[y[0]]} in {target}.")
-        shares = ClassShares.of(prevalence, self.model, scored.p, own)
+        column = self.roles.get("weight") if prevalence == "auto" else None
+        each = None if column is None else inputs.weights_of(scored.frame[column])
+        shares = ClassShares.of(prevalence, self.model, scored.p, own, each)
         model = self.model if shares is None else cast("FittedModel", ShiftedModel(self.model, shares))
         p, weights = scored.p if shares is None else shares.moved(scored.p), scored.weights
         notes = []

@@ -259,20 +259,26 @@ def shifted_probabilities(p: Array, trained: Array, shares: Array) -> Array:
 
 
 def estimate_shares(
-    p: Array, trained: Array, *, uncertainty: Array | None = None, clusters: Clusters | None = None
+    p: Array,
+    trained: Array,
+    weights: Array | None = None,
+    *,
+    uncertainty: Array | None = None,
+    clusters: Clusters | None = None,
 ) -> tuple[Interval, ...]:
     """Maximum-likelihood class shares of rows without labels under label shift, with likelihood-ratio intervals.
 
-    By EM (Saerens, Latinne and Decaestecker 2002) from calibrated probabilities (n, K). ``uncertainty`` (K,) is the
-    model's own error in log-odds, which makes the intervals longer. So do ``clusters`` of rows that depend on each
-    other: by the design effect of the score of a share.
+    By EM (Saerens, Latinne and Decaestecker 2002) from calibrated probabilities (n, K); rows with ``weights`` count as
+    their effective number. ``uncertainty`` (K,) is the model's own error in log-odds, which makes the intervals longer.
+    So do ``clusters`` of rows that depend on each other: by the design effect of the score of a share.
     """
     before = trained / trained.sum()
+    w = np.ones(len(p)) if weights is None else weights * (effective_rows(weights) / weights.sum())
     ratio = p / before
-    shares, top = _maximise(ratio, before)
+    shares, top = _maximise(ratio, w, before)
     posterior, found = shifted_probabilities(p, before, np.maximum(shares, 1e-12)), []
     for k in range(p.shape[1]):
-        drop = float(special.chdtri(1, 1.0 - LEVEL)) / 2.0 * design_effect(posterior[:, k], np.ones(len(p)), clusters)
+        drop = float(special.chdtri(1, 1.0 - LEVEL)) / 2.0 * design_effect(posterior[:, k], w, clusters)
         ends = []
         for outer in (0.0, 1.0):
             if abs(shares[k] - outer) < 1e-9:
@@ -280,7 +286,7 @@ def estimate_shares(
                 continue
 
             def surplus(value: float, k: int = k, drop: float = drop) -> float:
-                return _profile(ratio, shares, k, value) - top + drop
+                return _maximise(ratio, w, shares, (k, value))[1] - top + drop
 
             edge = 1e-9 if outer == 0.0 else 1.0 - 1e-9
             ends.append(outer if surplus(edge) >= 0.0 else float(optimize.brentq(surplus, edge, shares[k], xtol=1e-9)))
@@ -291,35 +297,25 @@ def estimate_shares(
     return tuple(found)
 
 
-def _maximise(ratio: Array, start: Array, fixed: tuple[int, float] | None = None) -> tuple[Array, float]:
+def _maximise(ratio: Array, w: Array, start: Array, fixed: tuple[int, float] | None = None) -> tuple[Array, float]:
     """EM for the shares, optionally with one of them fixed; returns the shares and the log-likelihood."""
-    shares, value = start.copy(), -math.inf
-    for _ in range(_MOST_STEPS):
-        mass = ratio * shares
-        total = mass.sum(axis=1)
-        new_value = float(np.log(np.maximum(total, 1e-300)).sum())
-        shares = (mass / np.maximum(total, 1e-300)[:, None]).mean(axis=0)
-        if fixed is not None:
-            k, held = fixed
-            shares[k] = 0.0
-            rest = shares.sum()
-            shares *= (1.0 - held) / rest if rest > 0.0 else 0.0
-            shares[k] = held
+    shares, value = start if fixed is None else _with_share(start, *fixed), -math.inf
+    for _ in range(_MOST_STEPS if fixed is None or len(start) > 2 else 0):
+        total = np.maximum(ratio @ shares, 1e-300)
+        new_value = float(w @ np.log(total))
+        shares = shares * ((w / total) @ ratio) / w.sum()
+        shares = shares if fixed is None else _with_share(shares, *fixed)
         if new_value - value < 1e-9:
             break
         value = new_value
-    return shares, float(np.log(np.maximum((ratio * shares).sum(axis=1), 1e-300)).sum())
+    return shares, float(w @ np.log(np.maximum(ratio @ shares, 1e-300)))
 
 
-def _profile(ratio: Array, best: Array, k: int, value: float) -> float:
-    """Log-likelihood with one share fixed, maximised over the others."""
-    start = best.copy()
-    start[k] = 0.0
-    start = start * ((1.0 - value) / start.sum()) if start.sum() > 0.0 else np.full(len(best), (1.0 - value))
-    start[k] = value
-    if len(best) == 2:
-        return float(np.log(np.maximum((ratio * start).sum(axis=1), 1e-300)).sum())
-    return _maximise(ratio, start, (k, value))[1]
+def _with_share(shares: Array, k: int, value: float) -> Array:
+    """Shares with that of one class set, and the others in proportion."""
+    found = np.where(np.arange(len(shares)) == k, 0.0, shares)
+    found = found / found.sum() if found.any() else np.full(len(shares), 1.0 / (len(shares) - 1))
+    return np.where(np.arange(len(shares)) == k, value, found * (1.0 - value))
 
 
 def _wider(value: float, end: float, uncertainty: float) -> float:
