@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from crcen import InvalidParameter, ReadOptions
+from crcen import ReadOptions
 from crcen._support.progress import logged
 from crcen._support.text import Values
 from crcen.commands import inputs
@@ -17,7 +17,6 @@ from crcen.commands.rules import AUDIT_RULES, ClassShares, CostsLike, Prevalence
 from crcen.commands.scoring import Judging
 from crcen.theory import criteria
 from crcen.theory.intervals import LEVEL, design_effect
-from crcen.theory.metrics import expected_shares
 from crcen.theory.residual_test import clustered_variance, residual_values, variance_of
 from crcen.theory.rows import Array, Index
 from crcen.theory.selective import audit_scores
@@ -167,7 +166,10 @@ def plan_table(
     if "recall_bound" in goals:
         found = [k for k in rule.evaluated if k != rule.default]
         bound, chances = goals["recall_bound"], {"confidence": confidence, "power": power}
-        labels["recall_bound"] = {rule.labels[k]: _for_recall(p, actions, k, bound, **chances) for k in found}
+        labels["recall_bound"] = {
+            rule.labels[k]: criteria.labels_for_share("recall", p[:, k], actions == k, bound, **chances)[0]
+            for k in found
+        }
         quiet = np.asarray(actions == rule.default)
         scores = audit_scores(p, rule.price.weights) if audit_rule == "neyman" else np.ones(len(p))
         for k in found:
@@ -218,14 +220,3 @@ def _effect(
     own = (y == k) | (k < 0) | (y < 0)
     paid = np.asarray(rule.costs.costs)[y, actions] if k < 0 else (actions == k).astype(np.float64)
     return design_effect(np.where(y < 0, 0.0, paid)[own], np.ones(int(own.sum())), clusters[own])
-
-
-def _for_recall(p: Array, actions: Index, k: int, bound: float, **chances: float) -> float:
-    """Labelled rows for a bound on the recall of a class; infinite if its expected recall is not above the bound."""
-    recall = expected_shares(p[:, k], actions == k)["recall"].value
-    if not bound < recall <= 1.0:
-        return math.inf
-    try:
-        return criteria.labels_for_recall_bound(bound, recall, float(p[:, k].mean()), **chances)
-    except InvalidParameter:  # too near to the bound
-        return math.inf

@@ -353,24 +353,29 @@ def labels_needed(one: Criterion, rows: ScoredClasses, confidence: float, *, pow
     return needed * effect, f"{why}, and rows of a cluster are dependent"
 
 
+def labels_for_share(
+    metric: str, chance: Array, is_own: Bools, bound: float, *, confidence: float, power: float = 0.8
+) -> tuple[float, str]:
+    """Labelled rows that show a recall or precision of a class above a bound, and why; infinite if none do."""
+    total = float(chance.sum()) if metric == "recall" else float(is_own.sum())
+    expected = float(chance[is_own].sum()) / total if total > 0.0 else math.nan
+    if math.isnan(expected):
+        return math.inf, f"no {metric} is expected, because the model decides for the class in no such row"
+    if not expected > bound:
+        return math.inf, f"the model expects a {metric} of {expected:.3g} on such rows, not above the threshold"
+    share, levels = min(total / len(chance), 1.0 - 1e-9), {"confidence": confidence, "power": power}
+    try:
+        needed = labels_for_recall_bound(bound, min(expected, 1.0), share, **levels)
+    except InvalidParameter as error:  # too near to the threshold
+        return math.inf, str(error)
+    return needed, f"if the {metric} is {expected:.3g}, as the model expects"
+
+
 def _independent_labels(one: Criterion, rows: ScoredClasses, confidence: float, power: float) -> tuple[float, str]:
     p, actions = rows.p, rows.actions
     if one.metric in ("recall", "precision"):
-        own = actions == one.column
-        chance = p[:, one.column]
-        total = float(chance.sum()) if one.metric == "recall" else float(own.sum())
-        expected = float(chance[own].sum()) / total if total > 0.0 else math.nan
-        if math.isnan(expected):
-            return math.inf, f"no {one.metric} is expected, because the model decides for the class in no such row"
-        if not expected > one.threshold:
-            return math.inf, f"the model expects a {one.metric} of {expected:.3g} on such rows, not above the threshold"
-        share = min(total / len(p), 1.0 - 1e-9)
-        try:
-            levels = {"confidence": confidence, "power": power}
-            needed = labels_for_recall_bound(one.threshold, min(expected, 1.0), share, **levels)
-        except InvalidParameter as error:  # too near to the threshold
-            return math.inf, str(error)
-        return needed, f"if the {one.metric} is {expected:.3g}, as the model expects"
+        own, levels = actions == one.column, {"confidence": confidence, "power": power}
+        return labels_for_share(one.metric, p[:, one.column], own, one.threshold, **levels)
     if one.metric == "cost":
         level = 2.0 * confidence - 1.0
 
