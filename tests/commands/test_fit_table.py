@@ -11,6 +11,7 @@ from sklearn.metrics import average_precision_score, f1_score, log_loss, recall_
 import crcen
 from crcen import Budget, CostMatrix, CRCENClassifierCV, InvalidInput, fit_table, inspect_table, predict_table
 from crcen.commands.fit import alarm_shares, folds_of
+from crcen.tables.columns import results_of_predict
 from crcen.theory.price import sigmoid
 
 
@@ -75,6 +76,26 @@ def test_clusters_stay_together_and_are_no_input(mixed_table, small_search):
     for train, test in splitter.split(frame, y, frame["customer"]):
         assert not set(frame["customer"].iloc[train]) & set(frame["customer"].iloc[test])
     np.testing.assert_array_equal(np.isfinite(fit.model.estimator_.oof_decision_function_), True)
+
+
+def test_results_of_an_earlier_prediction_are_no_inputs(fitted, mixed_table, small_search, tmp_path):
+    plain, path = mixed_table(), tmp_path / "scored.csv"
+    how = {"all_columns": True, "reasons": 2, "audit": 0.5}
+    scored = predict_table(fitted.model, plain, out=path, **how).frame
+    scored = pd.read_csv(path) if scored is None else scored
+    results = {"probability", "decision", "audit", "audit_probability", "reason_1", "reason_2"}
+    again = fit_table(path, target="bad", estimator=small_search)
+    assert results == {one.name for one in again.model.dropped_ if one.reason == "result of crcen predict"}
+    assert "left out as results of crcen predict: probability, decision" in str(again)
+    assert len(predict_table(again.model, plain.drop(columns="bad")).frame) == len(plain)
+    used = fit_table(path, target="bad", estimator=small_search, keep=["probability"]).model
+    assert "probability" in [one.name for one in used.columns_]
+    for kept in (["decision"], ["probability"], ["audit", "audit_probability"]):  # another column of such a name
+        own = fit_table(plain.assign(**{name: scored[name] for name in kept}), target="bad", estimator=small_search)
+        assert not [one.name for one in own.model.dropped_ if one.name in kept]
+    several = ["decision", "probability_fine", "probability_worn out", "reasons_for", "reason_1"]
+    assert [*results_of_predict(["x", *several], ())] == several
+    assert not results_of_predict(["decision", "probability_of_default"], ())
 
 
 @pytest.mark.parametrize("kind", ["text", "date", "number"])

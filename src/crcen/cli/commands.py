@@ -159,9 +159,7 @@ add_command(
     "look data.csv --target fraud",
     "Summarise a table before a fit: types, missing values, identifiers, leaks, and the use of each column.",
     "inspect_table",
-    {
-        "target": option(str, "Column with the label; columns that alone predict it are reported."),
-    },
+    {"target": option(str, "Column with the label; columns that alone predict it are reported.")},
     "data columns clusters audit_probability read",
 )
 add_command(

@@ -58,13 +58,6 @@ _COPIES_APART = "metrics of held-out rows are too good, because the model had se
 _MOST_UNEVEN = 100.0  # ratio of balanced weights that is pointed out
 # Shares of alarms that differ by both: a refit on more rows is another model, so some difference is expected.
 _FACTOR, _Z = 1.5, 4.0
-# Columns with a role of their own are no inputs.
-_ROLES = {
-    "audit_probability": "states how rows were chosen for a label",
-    "clusters": "keeps rows of a cluster together",
-    "time": "orders rows in time",
-    "weight": "states how much rows count",
-}
 
 
 @dataclass(frozen=True)
@@ -404,7 +397,7 @@ def fit_table(
     inputs.check_outputs({"out": out, "onnx": onnx, "report": report}, data, costs, selected_by)
     source = inputs.source_of(data, read)
     named = {"clusters": clusters, "time": time, "weight": weight, "audit_probability": audit_probability}
-    roles = {name: _ROLES[role] for role, name in inputs.role_columns(source, target, named).items()}
+    roles = {name: inputs.ROLES[role] for role, name in inputs.role_columns(source, target, named).items()}
     with busy("reading the table", visible=bool(verbose)):
         frame = source.numbered()
         inputs.check_column(target, source, "the target")

@@ -36,7 +36,7 @@ from crcen.scale.memory import MemoryBound
 from crcen.scale.mixed_table import EncodedRows, FingerprintOfAll, FrameSample, HeldOutRows, LearnedColumns, TableSurvey
 from crcen.scale.sources import OPEN_BYTES, ArrowSource, check_counts, lock_storage, rows_together
 from crcen.tables.cells import TableCells, as_text
-from crcen.tables.columns import BooleanColumn, DroppedColumn, NumberColumn, encode_table
+from crcen.tables.columns import BooleanColumn, DroppedColumn, NumberColumn, encode_table, results_of_predict
 from crcen.tables.leaks import Signs, find_signs
 from crcen.tables.locations import masked
 from crcen.tables.profile import held_out_sums, profile_of, training_scores, typical_table
@@ -191,8 +191,9 @@ def fit_files(
     dropped = {
         **dict.fromkeys(_columns_of_type(table, pa.types.is_nested), "holds lists or records, not single values"),
         **dict.fromkeys(sorted({*index} - {*keep, *categorical}), "the index of a pandas data frame"),
+        **results_of_predict([name for name in table.columns if name != target], {*keep, *categorical}),
         **dict.fromkeys(drop, "asked for"),
-        **({} if clusters is None else {clusters: "keeps rows of a cluster together"}),
+        **({} if clusters is None else {clusters: inputs.ROLES["clusters"]}),
     }
     require(target not in drop, f"drop must name other columns than the target: got {target!r}.", "drop")
     dropped.pop(target, None)

@@ -118,6 +118,15 @@ def check_column(name: str, source: Source, what: str, error: type[CrcenError] =
     return name
 
 
+# Columns with a role of their own are no inputs.
+ROLES = {
+    "audit_probability": "states how rows were chosen for a label",
+    "clusters": "keeps rows of a cluster together",
+    "time": "orders rows in time",
+    "weight": "states how much rows count",
+}
+
+
 def role_columns(source: Source, target: str | None, named: Mapping[str, str | None]) -> dict[str, str]:
     """Columns that parameters name, by parameter; each must be there and not be the target."""
     for what, name in named.items():

@@ -168,10 +168,8 @@ def inspect_table(
     with busy("inspecting the table", visible=bool(verbose)):
         rows = _rows(source, target, positive, audit_probability, clusters)
         reasons = dict.fromkeys([drop] if isinstance(drop, str) else drop, "asked for")
-        if audit_probability is not None:
-            reasons |= {audit_probability: "states how rows were chosen for a label"}
-        if clusters is not None:
-            reasons |= {clusters: "keeps rows of a cluster together"}
+        roles = {"audit_probability": audit_probability, "clusters": clusters}
+        reasons |= {name: inputs.ROLES[role] for role, name in roles.items() if name is not None}
         reader = TableClassifier(drop=reasons, keep=keep, categorical=categorical, random_state=random_state)
         every = table = TableCells(rows.frame)
         if len(every) > _MOST_DESCRIBED:

@@ -228,8 +228,7 @@ class TableMonitoring(ShownInOneLine):
         if self.reading.log_evidence == 0.0:  # exactly: the test has not been opened
             few = "too few rows were held out of training to compare with, so later labels are compared with these"
             return f"{off}, not tested: {few}"
-        evidence = math.exp(min(self.reading.log_evidence, 700.0))
-        return f"{off}, no alarm (evidence {evidence:.3g} : 1)"
+        return f"{off}, no alarm (evidence {math.exp(min(self.reading.log_evidence, 700.0)):.3g} : 1)"
 
 
 @logged

@@ -132,8 +132,7 @@ def split_table(
     chunks: Callable[[], Iterable[pd.DataFrame]] = partial(table.chunks, _CHUNK_ROWS)
     with busy("reading the table", visible=bool(verbose)):
         if table.n_rows is not None and table.n_rows * len(table.columns) <= _MOST_CELLS:
-            pieces = list(chunks())
-            chunks = lambda: pieces  # noqa: E731
+            chunks = partial(list, [*chunks()])
         survey = _survey(table.name, chunks(), target, clusters or time)
     codes, labels = survey.codes, [*survey.labels, "no value"]
     count = partial(Duplicates.of, survey.hashes, codes.astype(np.int64), labels, is_coarse=survey.is_coarse)

@@ -250,6 +250,8 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Notes for the user on how columns were read."""
         check_is_fitted(self, "columns_")
         dates = [f"{one.name} is left out: it {one.reason}" for one in self.dropped_ if "has dates" in one.reason]
+        if results := [one.name for one in self.dropped_ if one.reason == "result of crcen predict"]:
+            dates.append(f"left out as results of crcen predict: {listed(results, 4)}")
         return [column.note for column in self.columns_ if column.note] + dates
 
     @property

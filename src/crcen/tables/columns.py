@@ -482,6 +482,15 @@ def is_nameless_index(name: str) -> bool:
     return _NAMELESS_INDEX.fullmatch(name) is not None
 
 
+def results_of_predict(names: Collection[str], kept: Collection[str]) -> dict[str, str]:
+    """Columns that `crcen predict` added to a table (a decision, probabilities and what belongs to them), by reason."""
+    is_binary = "probability" in names
+    is_scored = "decision" in names and (is_binary or sum(one.startswith("probability_") for one in names) > 1)
+    pattern = rf"decision|probability{'' if is_binary else '_.+'}|audit|audit_probability|reasons_for|reason_\d+"
+    found = [one for one in names if is_scored and one not in kept and re.fullmatch(pattern, one)]
+    return dict.fromkeys(found, "result of crcen predict")
+
+
 def _words(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
@@ -587,6 +596,7 @@ def learn_columns(
     table: TableCells, dropped: Mapping[str, str], kept: Collection[str], categories: Collection[str], seed: int
 ) -> list[Column | DroppedColumn]:
     """How to encode each column, or why it is left out: ``dropped`` ones for stated reasons, see `learn_column`."""
+    dropped = {**results_of_predict([*table.frame.columns], {*kept, *categories}), **dropped}
     names = [name for name in table.frame.columns if name not in dropped]
     table.load(names)
     plain = {name: table[name].plain for name in names}

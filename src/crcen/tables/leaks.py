@@ -56,7 +56,6 @@ class Leak:
     columns: tuple[str, ...]
     label: object
     n_rows: int
-    n_label: int
     coverage: float
     p_value: float
     sentence: str
@@ -202,7 +201,7 @@ def find_leaks(cells: Mapping[str, Cells], numbers: Index, labels: Sequence[obje
             continue
         counts = f"{own:,} of {m:,} such rows, {100 * share:.2g} % of all rows"
         message = f"{one.what} only in rows of class {labels[k]} ({counts})"
-        found[one.columns] = Leak(one.columns, labels[k], m, own, float(coverage), p_value, message)
+        found[one.columns] = Leak(one.columns, labels[k], m, float(coverage), p_value, message)
         if decides and one.rows is not None:
             telling[one.columns] = one
     for name, of in telling.items():
@@ -337,7 +336,7 @@ def _separating(cells: Mapping[str, Cells], numbers: Index, labels: Sequence[obj
     ranked = separations({name: [one] for name, one in cells.items()}, numbers)
     for one, k, area in sorted(suspects(ranked, len(labels)), key=lambda suspect: suspect[2]):
         said = f"{one.name} alone nearly separates {labels[k]} (area under the ROC curve {area:.4f})"
-        found[one.name] = Leak((one.name,), labels[k], sizes[k], sizes[k], 1.0, 0.0, said)
+        found[one.name] = Leak((one.name,), labels[k], sizes[k], 1.0, 0.0, said)
     return [found[name] for name in cells if name in found]
 
 

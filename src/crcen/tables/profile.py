@@ -127,8 +127,7 @@ def training_scores(estimator: Estimator, X: Array) -> list[Array]:
     labels = Labels.of_model(estimator)
     scores, held_out = [natural[:, labels.column]], getattr(estimator, "oof_decision_function_", None)
     if held_out is not None and Calibration.of(getattr(estimator, "calibration", "paper")).probability == "shift":
-        known = held_out[np.isfinite(held_out)]
-        scores.append(labels.signed(known) - estimator.weighting_.logit_shift)
+        scores.append(labels.signed(held_out[np.isfinite(held_out)]) - estimator.weighting_.logit_shift)
     return scores
 
 

@@ -333,9 +333,7 @@ class PrecisionAtLeast(_ShareGoal):
         unit=0.01,
         can_be_guaranteed=True,
     )
-    misses: ClassVar[str] = (
-        "new rows miss this precision in 50 to 99 % of cases (simulated); a confidence guarantees it"
-    )
+    misses: ClassVar[str] = "new rows miss this precision in 50 to 99 % of samples; a confidence guarantees it"
 
     def cuts(self, totals: Totals) -> Index:
         """The last cut with the precision."""
