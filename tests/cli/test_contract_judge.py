@@ -129,7 +129,7 @@ KEYS = {
     "monitor": "data call is_alarm rows labelled held price decided alarm_share expected expected_in_training unlike "
     "drift_alarms labels false_alarm_rate declared notes state page",
     "plan": "data rows price goals power level confidence labels labels_by_goal audits audits_by_class uncertainty "
-    "clusters sentences",
+    "clusters sentences notes",
 }
 
 

@@ -340,6 +340,9 @@ def test_a_monitor_raises_an_alarm_when_a_declared_criterion_no_longer_holds(mix
     assert "add at most one minus the declared confidence" in str(found)
     crcen.declare(model_file, ["recall >= 0.5"], out=tmp_path / "other.toml")
     rows["id"] = np.where(np.arange(600) % 9, "a", None)
+    plan = str(crcen.plan_table(model_file, rows.assign(amount="x")))
+    assert "\nNote: cells written otherwise than in training were treated as missing: amount 600 rows" in plan
+    assert "Note" not in str(crcen.plan_table(model_file, rows))
     with pytest.raises(crcen.InvalidInput, match="clusters must be known for every labelled row: id is missing in 67"):
         crcen.plan_table(model_file, rows, clusters="id")
     with pytest.raises(crcen.InvalidParameter, match="clusters must be another column than the target"):

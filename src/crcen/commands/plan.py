@@ -12,7 +12,7 @@ from crcen._support.progress import logged
 from crcen._support.text import Values
 from crcen.commands import inputs
 from crcen.commands.inputs import Data, FittedModel, Label, check, require
-from crcen.commands.results import Result
+from crcen.commands.results import Result, note_lines
 from crcen.commands.rules import AUDIT_RULES, ClassShares, CostsLike, Prevalence, RowRule, Weighting
 from crcen.commands.scoring import Judging
 from crcen.theory import criteria
@@ -28,7 +28,7 @@ class TablePlan(Result):
 
     keys = (
         "data rows=n_rows price=rule goals power level confidence labels=n_labels labels_by_goal=labels "
-        "audits=n_audits audits_by_class=audits uncertainty clusters sentences"
+        "audits=n_audits audits_by_class=audits uncertainty clusters sentences notes"
     )
     data: str
     n_rows: int
@@ -41,6 +41,7 @@ class TablePlan(Result):
     audits: dict[Label, float]  # of rows without an alarm for the bound on recall, by class
     uncertainty: dict[Label, float]  # the model uncertainty in log-odds
     clusters: Values | None = None  # column, number, rows of each on average, and whether effects are estimated
+    notes: tuple[str, ...] = ()
 
     @property
     def n_labels(self) -> float:
@@ -54,7 +55,7 @@ class TablePlan(Result):
 
     def __str__(self) -> str:
         head = f"Plan for rows like the {self.n_rows:,} of {self.data}"
-        return "\n".join([head, *(f"  {sentence}" for sentence in self.sentences)])
+        return "\n".join([head, *(f"  {sentence}" for sentence in self.sentences), *note_lines(self.notes)])
 
     @property
     def sentences(self) -> list[str]:
@@ -158,31 +159,29 @@ def plan_table(
     labels: dict[str, dict[Label | None, float]] = {}
     audits: dict[Label, float] = {}
     if "drift" in goals:
-        own = {"power": power, "level": level}
+        how = {"power": power, "level": level}
         labels["drift"] = {
-            rule.labels[k]: criteria.labels_for_drift(p, weights, k, goals["drift"], uncertainty=error, **own)
+            rule.labels[k]: criteria.labels_for_drift(p, weights, k, goals["drift"], uncertainty=error, **how)
             for k, error in sigma.items()
         }
     if "recall_bound" in goals:
         found = [k for k in rule.evaluated if k != rule.default]
         bound, chances = goals["recall_bound"], {"confidence": confidence, "power": power}
-        labels["recall_bound"] = {
-            rule.labels[k]: criteria.labels_for_share("recall", p[:, k], actions == k, bound, **chances)[0]
-            for k in found
-        }
+        labels["recall_bound"] = {}
         quiet = np.asarray(actions == rule.default)
         scores = audit_scores(p, rule.price.weights) if audit_rule == "neyman" else np.ones(len(p))
         for k in found:
+            own, which = actions == k, rule.labels[k]
+            labels["recall_bound"][which], _ = criteria.labels_for_share("recall", p[:, k], own, bound, **chances)
             # Rows of the class that other alarms take are missed without an audit.
-            chance = np.where(quiet | (actions == k), p[:, k], 0.0)
+            chance = np.where(quiet | own, p[:, k], 0.0)
             n_other = float((p[:, k] - chance).sum())
-            audits[rule.labels[k]] = criteria.audits_for_recall_bound(
+            audits[which] = criteria.audits_for_recall_bound(
                 chance, quiet, scores, bound, n_other=n_other, **chances, seed=random_state
             )
     if "cost_width" in goals:
-        width = goals["cost_width"] / 1000.0
-        enough = criteria.labels_for_cost_width(p, actions, rule.costs.costs, width, level=confidence)
-        labels["cost_width"] = {None: enough}
+        width, paid = goals["cost_width"] / 1000.0, rule.costs.costs
+        labels["cost_width"] = {None: criteria.labels_for_cost_width(p, actions, paid, width, level=confidence)}
     drawn: Values | None = None
     if together is not None:
         numbers = inputs.cluster_numbers(together)
@@ -205,6 +204,7 @@ def plan_table(
         audits=audits,
         uncertainty={rule.labels[k]: error for k, error in sigma.items()},
         clusters=drawn,
+        notes=tuple(scored.notes),
     )
 
 
