@@ -420,6 +420,7 @@ def test_missing_values_and_dates_reach_every_engine(small, tmp_path, crcen_comm
         ([0.1, 5, 10, 15, 20, 25, 30, 777] * 9, {777.0: 9}),  # one large step makes no scale
         ([10000] * 9 + np.random.default_rng(0).lognormal(size=500).tolist(), {10000.0: 9}),
         (np.repeat([*(1.05 ** np.arange(200)), 1.05**219], 4), {}),  # sales of companies with four rows each
+        ([*(1.05 ** np.arange(200)), *[1.05**219] * 9], {1.05**219: 9}),  # the only one that repeats
     ],
 )
 def test_numbers_far_from_all_others_are_sentinels(values, expected):

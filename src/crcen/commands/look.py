@@ -188,10 +188,9 @@ def inspect_table(
             signs = find_signs(reader.columns_, every, rows.numbers, list(rows.counts), reader.dropped_)
     related = None if clusters is None else _clusters(clusters, rows)
     notes, named = [*rows.notes, *signs.notes], {name for one in signs.leaks for name in one.columns}
-    suspects = [one.name for one in columns if one.is_suspect and one.name not in named]
-    if suspects:
+    if suspects := [one.name for one in columns if one.is_suspect and one.name not in named]:
         said = f"{listed(suspects, 5)} nearly separate{'s' if len(suspects) == 1 else ''} the classes alone"
-        notes.append(f"{said}: check when that is recorded, and drop it if that is after the event")
+        notes.append(f"{said}: check what is recorded after the event, and drop it")
     odd, words = _placeholders(reader, table, source.marks)
     if odd:
         cells = [(name, value, n) for name, found in odd.items() for value, n in found.items()]

@@ -304,7 +304,8 @@ def sentinels(values: Array) -> dict[float, int]:
             # The largest number of a scale is no larger a multiple of the one before it than half of the others are.
             steps = distinct[(distinct > 0.0) & (distinct < value)]
             is_step = 1 < len(steps) < _MOST_STEPS and value <= 1.001 * steps[-1] * np.median(steps[1:] / steps[:-1])
-            is_step |= len(steps) >= _MOST_STEPS and value * np.median(steps) <= steps[-1] ** 2  # a skewed column
+            is_common = count > 4 * counts[-6:-1].max()  # beside other large values of a skewed column
+            is_step |= len(steps) >= _MOST_STEPS and value * np.median(steps) <= steps[-1] ** 2 and not is_common
             is_far = gap > 0.5 * span if value in _USUAL else gap > span and not is_step
             is_odd_sign = place == 0 and value < 0.0 <= distinct[1] and (value == -1.0 or value in _USUAL)
             if is_frequent and (is_far or is_odd_sign):

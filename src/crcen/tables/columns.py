@@ -485,10 +485,10 @@ def is_nameless_index(name: str) -> bool:
 def results_of_predict(names: Collection[str], kept: Collection[str]) -> dict[str, str]:
     """Columns that `crcen predict` added to a table (a decision, probabilities and what belongs to them), by reason."""
     is_binary = "probability" in names
-    is_scored = "decision" in names and (is_binary or sum(one.startswith("probability_") for one in names) > 1)
+    is_ours = "decision" in names and (is_binary or sum(one.startswith("probability_") for one in names) > 1)
     pattern = rf"decision|probability{'' if is_binary else '_.+'}|audit|audit_probability|reasons_for|reason_\d+"
-    found = [one for one in names if is_scored and one not in kept and re.fullmatch(pattern, one)]
-    return dict.fromkeys(found, "result of crcen predict")
+    left_out = (one for one in names if is_ours and one not in kept and re.fullmatch(pattern, one))
+    return dict.fromkeys(left_out, "result of crcen predict")
 
 
 def _words(name: str) -> str:
