@@ -43,8 +43,8 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     of at most 255 strings become zeros and ones; other strings become components of their character n-grams. Values and
     n-grams of fewer than five rows have no column of their own. Numbers and dates are clipped half a training range
     beyond either end. A missing value is filled; if training rows had missing values in that column, an extra column
-    states which are missing. ``dropped_`` has columns that are constant, empty, nested or identify rows. Cells of
-    new rows that cannot be read are missing values, with a warning.
+    states which are missing. ``dropped_`` has columns that are constant, empty, nested, identify rows or come from
+    `crcen predict`. Cells of new rows that cannot be read are missing values, with a warning.
 
     Parameters
     ----------
