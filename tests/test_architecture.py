@@ -235,7 +235,7 @@ def test_thresholds_and_goals_are_told_apart_in_one_place():
                 thresholds |= {place} if ast.unparse(node).endswith("threshold") else set()
             elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
                 goals |= {place} if "Goal" in ast.unparse(node) else set()
-    assert thresholds == {"theory/rows.py", "theory/criteria.py"}  # `alarms_above`, and declared criteria
+    assert thresholds == {"theory/rows.py"}  # `alarms_above`
     assert goals == {"theory/goals.py", "decisions/decide.py"}  # `goal_of`, and goals of any kind
 
 

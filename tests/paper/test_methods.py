@@ -153,7 +153,7 @@ def test_bad_rows_are_rejected_in_one_sentence(frame, name):
     for rows, labels, message in (
         (hole, y, "contains NaN in column"),
         (X, np.full(len(y), "ok"), "got one class only, 'ok'"),
-        (X, X["rate"], "must hold labels of classes"),
+        (X, X["rate"], "must hold class labels of one kind"),
     ):
         with pytest.raises(InvalidInput, match=message) as error:
             light(name).fit(rows, labels)
