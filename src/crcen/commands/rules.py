@@ -21,7 +21,7 @@ from crcen.tables.fingerprint import Recognition
 from crcen.tables.reading import open_table
 from crcen.theory.goals import ThresholdGoal, goal_of
 from crcen.theory.intervals import LEVEL, Interval, estimate_shares, shifted_probabilities
-from crcen.theory.limits import EXPENSE_Z
+from crcen.theory.limits import EXPENSE_Z, count_chance
 from crcen.theory.price import Price, WeightingLike, is_price_of_two, positive_number
 from crcen.theory.rows import Array, Bools, DataFrame, Index, effective_rows, four_digits
 from crcen.theory.selective import audit_draws, audit_probabilities, audit_scores, audited_cost, recall_bounds
@@ -606,20 +606,23 @@ class AuditedRows(Result):
         if rule.price.positive is None and is_drawn.any():  # predict may have been given another default action
             default = int(np.bincount(actions[is_drawn]).argmax())
         quiet, labelled, costs = actions == default, y >= 0, rule.price.cost_matrix.for_classes(rule.labels)
+        k, m = int((quiet & labelled).sum()), float(e[quiet].sum())
+        many = f"{k:,} rows without an alarm have a label where {four_digits(m)} were expected"
+        require_input(k <= m or count_chance(k, m) > 1e-9, f"{many}: keep unlabelled rows, and only drawn labels.")
         bounds = (recall_bounds(y, actions, e, default, p.shape[1], one) for one in (confidence, 0.5 + 0.5 * LEVEL))
         (recalls, missed), (recall_lows, _) = bounds
         return cls(
             rule=rule,
             confidence=confidence,
             n_quiet=int(quiet.sum()),
-            n_audited=int((quiet & labelled).sum()),
+            n_audited=k,
             n_unlabelled_alarms=int((~quiet & ~labelled).sum()),
             effective=effective_rows(1.0 / e[labelled]),
             recalls=recalls,
             missed=missed,
             recall_lows=recall_lows,
             cost_per_1000=audited_cost(y, actions, p, costs.costs, e, default).scaled(1000.0),
-            expected_audits=float(e[quiet].sum()),
+            expected_audits=m,
             n_left_out=int((~possible).sum()),
         )
 
@@ -629,11 +632,10 @@ class AuditedRows(Result):
         notes = []
         if self.n_left_out:
             notes.append(f"{self.n_left_out:,} rows without a label had no chance of an audit: left out")
-        k, m = float(self.n_audited), self.expected_audits
         if not self.n_audited:
             notes.append("no row without an alarm has a label: labels of alarms say nothing about the other rows")
-        elif k < m and math.exp(k - m - k * math.log(k / m)) < _STOPPED_P:  # Chernoff's bound
-            expected = f"{four_digits(m)} were expected: labels of audits are missing"
+        elif self.n_audited < self.expected_audits and count_chance(self.n_audited, self.expected_audits) < _STOPPED_P:
+            expected = f"{four_digits(self.expected_audits)} were expected: labels of audits are missing"
             notes.append(f"{self.n_audited:,} audited rows have a label where {expected}")
         if self.n_unlabelled_alarms:
             notes.append(f"{self.n_unlabelled_alarms:,} alarms without a label were left out")

@@ -375,8 +375,7 @@ class Judging:
 
     def labelled(self, verbose: int, prevalence: Prevalence, *, stratified: bool = False, **how: Any) -> LabelledRows:
         """Score all rows for tests of those with a label, of several classes; ``how`` as in `score`."""
-        is_audited = "audit_probability" in self.roles
-        scored = self.score(verbose, target=None if is_audited else self.target, **how)
+        scored = self.score(verbose, target=None if "audit_probability" in self.roles else self.target, **how)
         known, e, target, labels = scored.is_labelled, scored.audit_probabilities, str(self.target), self.rule.labels
         y, name, own = scored.y[known], self.source.name, scored.frame.get(self.roles.get("clusters", ""))
         require_input(len(y), f"{name} has no row with a value of {target}.")

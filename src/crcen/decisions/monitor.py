@@ -245,8 +245,7 @@ class KeyEquationMonitor(ShownInOneLine):
         if self._cohorts is None:
             raise InvalidInput("release needs a monitor that holds rows back: create it with delay=")
         number, are_dates = cohort_numbers(now, 1)
-        present = self._cohorts.present_of(None, number, are_dates)
-        return self._take(self._cohorts.release(present, are_dates))
+        return self._take(self._cohorts.release(self._cohorts.present_of(None, number, are_dates), are_dates))
 
     def _take(self, batches: Iterable[tuple[str | None, Sums]], words: Iterable[str] = ()) -> list[DriftAlarm]:
         """Count named batches and update every test that has rows in them; warnings come last."""
