@@ -1,13 +1,14 @@
 """Overhead and speed-up of Ray on this machine: one process, one worker, two workers, on the same files.
 
     unshare -rn sh -c 'ip link set lo up && python -m bench.speed.ray_workers --out results/speed/ray_workers.txt'
-    unshare -rn sh -c 'ip link set lo up && python -m bench.speed.ray_workers --committee --threads 4'
+    unshare -rn sh -c 'ip link set lo up && python -m bench.speed.ray_workers --committee --threads 4 --columns 100
+        --rows 20000 2000000 --out results/speed/ray_committee.txt'
 
 Each is fitted to few and to many rows, survey and balance included. The start of a local cluster varies by seconds from
 run to run, so that no speed is derived from the difference. With ``--committee`` one cluster stays connected, and the
-committee of `crcen.fit_files` (network and LightGBM) is fitted by one and by two workers of ``--threads`` cores each:
-seconds of the trees, of the network and of the whole fit, and how many times as fast two workers are. The machine must
-have three times as many free cores as ``--threads``: two workers and the readers.
+committee of `crcen.fit_files` (network and LightGBM, default epochs) is fitted by one and by two workers of
+``--threads`` cores each: seconds of the trees, of the network and of the whole fit, and how many times as fast two
+workers are. The machine must have three times as many free cores as ``--threads``: two workers and the readers.
 """
 
 import argparse
@@ -24,10 +25,10 @@ import pandas as pd
 import crcen
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-COLUMNS, EPOCHS, FILES = 30, 2, 16
+EPOCHS, FILES = 2, 16
 
 
-def committee(few: int, n: int, threads: int) -> list[str]:
+def committee(few: int, n: int, columns: int, threads: int) -> list[str]:
     """Seconds of the committee by one and by two workers."""
     import ray
 
@@ -51,16 +52,16 @@ def committee(few: int, n: int, threads: int) -> list[str]:
     quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
     os.environ["OMP_NUM_THREADS"] = str(threads)
     ray.init(address="local", num_cpus=max(os.cpu_count() or 1, 2 * threads + 1), **quiet)
-    lines = [f"{n:,} rows, {COLUMNS} columns, {FILES} files, {EPOCHS} epochs; workers of {threads} cores of "
+    lines = [f"{n:,} rows, {columns} columns, {FILES} files; workers of {threads} cores of "
              f"{os.cpu_count()}", f"{'':<12}{'trees, s':>10}{'network, s':>12}{'all, s':>9}"]  # fmt: skip
     found = {}
     with tempfile.TemporaryDirectory() as home:
         for size in (few, n):
-            crcen.make_rare_events(size, COLUMNS, 20, seed=1, path=Path(home) / str(size), rows_per_file=-(-n // FILES))
+            crcen.make_rare_events(size, columns, 20, seed=1, path=Path(home) / str(size), rows_per_file=-(-n // FILES))
         # The first fit starts processes and loads libraries, which is none of the time.
         for size, workers in ((few, 1), (n, 1), (n, 2)):
             start = time.perf_counter()
-            how = {"workers": workers, "cpus_per_worker": threads, "epochs": EPOCHS, "random_state": 0}
+            how = {"workers": workers, "cpus_per_worker": threads, "random_state": 0}
             how["hidden"] = (64,)  # a network whose parameters are stated is trained in any case
             crcen.fit_files(str(Path(home) / str(size)), target="y", engine="ray", **how)
             found[workers] = [seconds["grow_trees_on_ray"], seconds["fit_ray"], time.perf_counter() - start]
@@ -72,17 +73,28 @@ def committee(few: int, n: int, threads: int) -> list[str]:
     return [*lines, f"{'times as fast':<12}{trees:>9.2f}{network:>12.2f}{whole:>9.2f}"]
 
 
+def save(path: Path | None, lines: list[str]) -> None:
+    """Write the lines to a file, if one was asked for."""
+    if path:
+        temporary = path.with_suffix(".part")
+        temporary.write_text("\n".join([*lines, ""]))
+        temporary.replace(path)
+
+
 def main() -> None:
     """Measure, print and save."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, nargs=2, default=(200_000, 2_000_000))
+    parser.add_argument("--columns", type=int, default=30)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--committee", action="store_true")
     parser.add_argument("--threads", type=int, default=1, help="cores of a worker, with --committee")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     if options.committee:
-        print(*committee(*options.rows, options.threads), sep="\n")
+        lines = committee(*options.rows, options.columns, options.threads)
+        print(*lines, sep="\n")
+        save(options.out, lines)
         return
     settings = {"epochs": EPOCHS, "hidden": (64,), "random_state": 0}
     fits = {
@@ -92,14 +104,16 @@ def main() -> None:
     }
     few, many = options.rows
     lines = [
-        f"{few:,} and {many:,} rows, {COLUMNS} columns, {FILES} files, 64 hidden units, {EPOCHS} epochs; "
+        f"{few:,} and {many:,} rows, {options.columns} columns, {FILES} files, 64 hidden units, {EPOCHS} epochs; "
         f"{os.cpu_count()} cores, {platform.system()}",
         "",
         f"{'':<20}{'few rows, s':>14}{'many rows, s':>14}{'excess log loss':>17}",
     ]
     with tempfile.TemporaryDirectory() as home:
         made = {
-            n: crcen.make_rare_events(n, COLUMNS, 20, seed=1, path=Path(home) / str(n), rows_per_file=-(-n // FILES))
+            n: crcen.make_rare_events(
+                n, options.columns, 20, seed=1, path=Path(home) / str(n), rows_per_file=-(-n // FILES)
+            )
             for n in options.rows
         }
         crcen.fit_stream(Path(home) / str(few), "y", **settings)  # loads the libraries, which is none of its time
@@ -115,10 +129,7 @@ def main() -> None:
             excess = events.excess_log_loss(X, model.predict_proba(pd.DataFrame(columns))[:, 1])
             lines.append(f"{name:<20}{seconds[few]:>14.1f}{seconds[many]:>14.1f}{excess:>17.5f}")
             print(lines[-1], flush=True)
-    if options.out:
-        temporary = options.out.with_suffix(".part")
-        temporary.write_text("\n".join([*lines, ""]))
-        temporary.replace(options.out)
+    save(options.out, lines)
 
 
 if __name__ == "__main__":
