@@ -148,7 +148,7 @@ def test_fit_and_export(call, same_keys, home, tmp_path):
             assert set(price) >= {"lam", "alpha", "cost_ratio", "budget", "threshold", "positive"}
             assert price.get(name.removeprefix("--").replace("-", "_"), value) == pytest.approx(value)
         else:
-            said = f"{name} {value} is for two classes, and y has 3: state --costs"
+            said = f"{name} {value} is for two classes, and y has 3 ("
             rejected(call, "fit", base, {name: value}, {name: said})
     alone = {name: value for name, value in base.items() if name != "--quick"}
     learner = {"--learner": "trees", "--effort": "best", "--time-limit": 2}

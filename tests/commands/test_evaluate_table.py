@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shutil
 from functools import partial
 
 import numpy as np
@@ -11,7 +12,17 @@ import pytest
 from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, precision_score, roc_auc_score
 
 import crcen
-from crcen import Budget, CostMatrix, InvalidInput, InvalidParameter, evaluate_table, fit_table, key_equation, load
+from crcen import (
+    Budget,
+    CostMatrix,
+    InvalidInput,
+    InvalidParameter,
+    evaluate_table,
+    fit_table,
+    key_equation,
+    load,
+    report_table,
+)
 from crcen.report.quality import METRICS, RowMetrics
 from crcen.theory.price import Price, sigmoid, weighted_probability
 
@@ -402,6 +413,28 @@ def shifted_rows(n, seed, shift=0.0, slope=1.2):
     x, kind = rng.normal(size=n), rng.choice(["a", "b", "c"], n)
     bad = rng.random(n) < 1 / (1 + np.exp(2.2 - shift - slope * x - (kind == "c")))
     return pd.DataFrame({"x": x.round(4), "kind": kind, "bad": np.where(bad, "yes", "no")})
+
+
+def test_audits_without_their_labels_give_no_bound(fitted, mixed_table):
+    rows = mixed_table(800, seed=9)
+    p = fitted.model.predict_proba(rows)[:, 1]
+    threshold = np.quantile(p, 0.8)
+    is_alarm, price = p > threshold, Budget((1 - threshold) / threshold)
+    rows = rows.assign(e=np.where(is_alarm, 1.0, 0.2), weight=1.0)
+    judge = partial(evaluate_table, fitted.model, weighting=price, audit_probability="e", n_resamples=0)
+    with pytest.raises(InvalidInput, match="0 rows without an alarm have a label where"):
+        judge(rows.assign(bad=rows["bad"].where(is_alarm)))
+    audited = rows.assign(bad=rows["bad"].where(is_alarm | (np.random.default_rng(0).random(800) < 0.2)))
+    assert judge(audited).audited.n_audited
+    with pytest.raises(InvalidParameter, match="weight must be left out"):
+        judge(audited, weight="weight")
+
+
+def test_the_stated_prevalence_is_that_of_all_compared_models(model_file, mixed_table, tmp_path):
+    shutil.copy(model_file, tmp_path / "same.crcen")
+    done = {"out": tmp_path / "r.html", "prevalence": 0.02, "others": [tmp_path / "same.crcen"]}
+    report_table(model_file, mixed_table(400, seed=9), **done)
+    assert "+0 (+0 to +0)" in (tmp_path / "r.html").read_text()
 
 
 @pytest.fixture(scope="module")

@@ -351,7 +351,7 @@ class TestSeveralClasses:
     @pytest.mark.parametrize(
         ("change", "sentence"),
         [
-            ({"weighting": Budget(20)}, "Budget(20.0) is for two classes, and state has 3: state costs="),
+            ({"weighting": Budget(20)}, "Budget(20.0) is for two classes, and state has 3 ("),
             ({"weighting": crcen.Capacity(20)}, "Capacity(20) is for two classes, and state has 3"),
             ({"weighting": {"fine": 1, "worn out": 2}}, "every value of state needs a weight: brøken has none"),
             ({"weighting": {"fine": 1, "worn": 2}}, "weights must be for values of state"),

@@ -164,9 +164,9 @@ def model(tmp_path_factory):
 
 def test_an_evaluation_without_the_weights_says_what_is_lacking(model):
     without = evaluate_table(model, table(1500, 1), n_resamples=0)
-    assert any("name the column people as their weight" in note for note in without.notes)
+    assert any("take --weight people" in note for note in without.notes)
     with_them = evaluate_table(model, table(1500, 1), weight="people", n_resamples=0)
-    assert not any("as their weight" in note for note in with_them.notes)
+    assert not any("take --weight" in note for note in with_them.notes)
     assert [any("CRC004" in note for note in one.notes) for one in (without, with_them)] == [True, False]
     assert abs(with_them.equation.z) < 3 < abs(without.equation.z)
 
@@ -217,10 +217,10 @@ def test_a_watch_counts_labels_by_weight(model, tmp_path):
     rows = table(4000, 3)
     watch = monitor_table(model, rows, weight="people", state=tmp_path / "a.json")
     assert not watch.is_alarm
-    assert not any("as their weight" in note for note in watch.notes)
+    assert not any("take --weight" in note for note in watch.notes)
     without = monitor_table(model, rows)
     assert without.is_alarm
-    assert any("name the column people as their weight" in note for note in without.notes)
+    assert any("take --weight people" in note for note in without.notes)
     assert abs(watch.reading.drift_by_class[0]) < 0.5 < abs(without.reading.drift_by_class[0])
 
 

@@ -291,7 +291,7 @@ def test_all_columns_and_the_riskiest_first(fitted, new, tmp_path):
         ({"data": pd.DataFrame({"amount": []})}, "has no rows"),
         ({"data": pd.DataFrame({"country": ["NL"], "is_new": 1})}, "lacks 2 of the 4 columns that .*: amount, when"),
         ({"chunk_rows": 0}, "chunk_rows"),
-        ({"data": pd.DataFrame({"decision": [1]}), "id": "decision"}, "must not be called decision"),
+        ({"data": pd.DataFrame({"decision": [1]}), "id": "decision"}, "the column decision must be renamed"),
         ({"model": CRCENClassifier()}, "must be fitted"),
     ],
 )

@@ -152,8 +152,16 @@ def test_searches_take_it_and_a_network_is_scored_at_its_price_not_its_own(rare_
     X, y = rare_rows(300)
     named = np.where(y == 1, "fraud", "ok")  # the positive class comes first
     scorer = pickle.loads(pickle.dumps(cost_scorer(Budget(8))))
+    of_named = cost_scorer(Budget(8), pos_label="fraud")
     scores = cross_val_score(LogisticRegression(), X, y, scoring=scorer, cv=3)
-    np.testing.assert_allclose(cross_val_score(LogisticRegression(), X, named, scoring=scorer, cv=3), scores)
+    np.testing.assert_allclose(cross_val_score(LogisticRegression(), X, named, scoring=of_named, cv=3), scores)
+    with pytest.raises(InvalidParameter, match=r"give pos_label, one of \['fraud', 'ok'\]"):
+        scorer(LogisticRegression().fit(X, named), X, named)
+    # Class 1 stays the positive one, also where it is not the rarer one of the scored rows.
+    most = np.flatnonzero(y == 1)
+    fitted = LogisticRegression().fit(X, y)
+    p = fitted.predict_proba(X[most])[:, 1]
+    assert scorer(fitted, X[most], y[most]) == pytest.approx(-8.0 * (p <= 1 / 9).mean())
     search = GridSearchCV(LogisticRegression(), {"C": [1e-4, 1.0]}, scoring=scorer, cv=3).fit(X, y)
     assert search.best_score_ == max(search.cv_results_["mean_test_score"])
     model = crcen.CRCENClassifier(Budget(2), hidden=(), random_state=0).fit(X, y)

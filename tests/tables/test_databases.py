@@ -227,6 +227,7 @@ def test_a_streamed_fit_and_scores_in_one_transaction(place, tmp_path, crcen_com
     with pytest.raises(DataUnavailable, match="was not written"), TableWriter(scores, append=True) as writer:
         writer.write(pd.DataFrame({"id": [1], "probability": [0.5], "nothing of this": ["x"]}))
     assert run("select count(*) from scores")[0][0] == 800
+    assert not list(Path(tempfile.gettempdir()).glob("crcen-*.parquet"))
 
 
 def test_a_failed_prediction_writes_no_table(tmp_path):

@@ -7,16 +7,26 @@ import pandas as pd
 import pytest
 from lightgbm import LGBMClassifier
 from sklearn.base import clone
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.ensemble import BaggingClassifier, RandomForestClassifier, VotingClassifier
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression, LogisticRegression
-from sklearn.model_selection import GroupKFold
+from sklearn.model_selection import GridSearchCV, GroupKFold
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
 import crcen
-from crcen import Budget, CRCENClassifier, CRCENClassifierCV, InvalidInput, InvalidParameter, TableClassifier
+from crcen import (
+    Budget,
+    CostMatrix,
+    CRCENClassifier,
+    CRCENClassifierCV,
+    InvalidInput,
+    InvalidParameter,
+    TableClassifier,
+)
 
 SMALL = CRCENClassifier(Budget(3), hidden=(), random_state=0)
 NETWORKS = CRCENClassifier(hidden=(), random_state=0)
@@ -332,6 +342,10 @@ def test_any_classifier_goes_through_the_workflow(estimator, tmp_path):
     crcen.write_report(model, new, truth, tmp_path / "r.html")
 
 
+def soft_vote(model):
+    return VotingClassifier([("only", model)], voting="soft")
+
+
 @pytest.mark.parametrize(
     ("estimator", "options", "said"),
     [
@@ -341,6 +355,9 @@ def test_any_classifier_goes_through_the_workflow(estimator, tmp_path):
         (make_pipeline(LogisticRegression(class_weight={"no": 1, "yes": 9})), {}, "gives weighted probabilities"),
         (LGBMClassifier(is_unbalance=True), {}, "gives weighted probabilities"),
         (LGBMClassifier(scale_pos_weight=0), {}, "scale_pos_weight=0 gives weighted probabilities"),
+        (GridSearchCV(LogisticRegression(class_weight="balanced"), {}), {}, "GridSearchCV with class_weight='bal"),
+        (BaggingClassifier(LogisticRegression(class_weight="balanced")), {}, "gives weighted probabilities"),
+        (soft_vote(LogisticRegression(class_weight="balanced")), {}, "gives weighted probabilities"),
         (LogisticRegression, {}, "must be a classifier"),
         ("forest", {}, "must be a classifier"),
         (KNeighborsClassifier(), {"sample_weight": np.ones(60)}, "KNeighborsClassifier takes no sample weights"),
@@ -351,6 +368,38 @@ def test_what_a_classifier_cannot_do_is_refused_in_one_sentence(estimator, optio
     X, y = priced_rows(60)
     with pytest.raises(InvalidParameter, match=said):
         TableClassifier(estimator=estimator).fit(X, y, **options)
+
+
+def test_weights_may_be_inside_an_estimator_that_corrects_the_probabilities():
+    X, y = priced_rows(200)
+    for corrects in (CalibratedClassifierCV, crcen.PosteriorCorrection):
+        model = TableClassifier(estimator=corrects(LogisticRegression(class_weight="balanced"))).fit(X, y)
+        assert model.predict_proba(X)[:, 1].mean() == pytest.approx((np.asarray(y) == "yes").mean(), abs=0.03)
+
+
+def test_labels_may_be_a_column_of_a_frame_but_not_missing_and_only_a_fitted_model_predicts():
+    X, y = priced_rows(60)
+    labels = pd.Series(y, name="late", dtype="object")
+    model = TableClassifier(estimator=LogisticRegression()).fit(X, labels.to_frame())
+    assert (model.target_name_, model.classes_.tolist()) == ("late", ["no", "yes"])
+    with pytest.raises(InvalidInput, match="y must have a label for every row"):
+        TableClassifier(estimator=LogisticRegression()).fit(X, labels.where(labels.index > 5))
+    for name in ("predict", "predict_proba", "decision_function"):
+        with pytest.raises(NotFittedError):
+            getattr(TableClassifier(), name)(X)
+
+
+@pytest.mark.parametrize("costs", [CostMatrix.binary(fn=10), CostMatrix.binary(fp=3, fn=30)])
+def test_costs_of_two_outcomes_are_a_price_of_the_rarer_class_wherever_it_is_sorted(costs):
+    X, y = priced_rows(300)
+    y = np.where(np.asarray(y) == "yes", "a fault", "no fault")  # the positive class comes first
+    for make in (lambda price: TableClassifier(price, estimator=LogisticRegression()), crcen.CRCENClassifier):
+        rows = X if make is not crcen.CRCENClassifier else pd.DataFrame({"x": np.arange(300.0)})
+        stated, budget = (make(price).fit(rows, y) for price in (costs, crcen.Budget(10)))
+        assert stated.pos_label_ == budget.pos_label_ == "a fault"
+        np.testing.assert_array_equal(stated.predict(rows), budget.predict(rows))
+    review = TableClassifier(costs.with_review(0.01), estimator=LogisticRegression()).fit(X, y)
+    assert (review.predict(X)[review.predict_proba(X)[:, 0] > 0.5] != "no fault").all()
 
 
 GRADES = np.concatenate([np.arange(3), RNG.choice(3, 297, p=[0.7, 0.2, 0.1])])

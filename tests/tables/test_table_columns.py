@@ -261,3 +261,10 @@ def test_fit_names_the_line_of_an_odd_cell(tmp_path):
     found = fit_table(tmp_path / "a.csv", target="y", estimator=quick, n_splits=2)
     assert "x has 1 cell without a number, taken as missing (line 101: 'oops')" in " ".join(str(found).split())
     assert any("line 101: 'oops'" in column.get("note", "") for column in found.to_dict()["columns"])
+
+
+def test_one_busy_bearer_does_not_hide_an_identifier():
+    who = np.concatenate([np.zeros(90, dtype=int), np.random.default_rng(0).integers(1, 130, 1500)])
+    for name, is_told in (("id", True), ("patient", True), ("site_id", False)):
+        found = why_repeating(ColumnCells(pd.Series(who, name=name)), "number")
+        assert bool(found) is is_told

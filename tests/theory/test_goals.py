@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import binom
 
@@ -176,3 +177,9 @@ def test_review_lies_between_two_prices():
         review = crcen.Review(low=cost / (1 - cost), high=miss / cost - 1)
         matrix = crcen.CostMatrix([[0, 1], [miss, 0]], labels=["no alarm", "alarm"]).with_review(cost)
         np.testing.assert_array_equal(crcen.decide(p, review), matrix.decide(p))
+
+
+def test_a_day_is_that_of_the_time_zone_of_the_times():
+    times = pd.date_range("2024-01-01", periods=96, freq="15min", tz="Asia/Tokyo")
+    for given in (times, pd.Series(times), list(times), times.tz_localize(None)):
+        assert crcen.decide(np.linspace(0.01, 0.99, 96), crcen.Capacity(5, per="day"), times=given).sum() == 5

@@ -14,7 +14,7 @@ import pytest
 import torch
 from labelled_rows import rows
 from torch import nn
-from torch.utils.data import BatchSampler, DataLoader, TensorDataset, WeightedRandomSampler
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, TensorDataset, WeightedRandomSampler
 
 import crcen
 from crcen.exceptions import InvalidInput, InvalidParameter, MissingExtra
@@ -475,3 +475,38 @@ def test_transformers_ends_balanced_and_accumulates_gradients_right(tmp_path, mo
     expected = copy.deepcopy(plain.head)
     balance_(expected, [(x, y)], loss)
     assert torch.allclose(model.head.bias, expected.bias, atol=1e-6)
+
+
+class Stream(IterableDataset):
+    """Rows that can only be read in order."""
+
+    def __init__(self, *tensors):
+        self.tensors = tensors
+
+    def __iter__(self):
+        return zip(*self.tensors, strict=True)
+
+
+def test_streams_and_ignored_rows_are_balanced_as_the_other_rows():
+    torch.manual_seed(0)
+    x, y = torch.randn(300, 4), (torch.rand(300) < 0.2).long()
+    loss, net = ClassWeightedLoss(crcen.CostRatio(5), ignore_index=255), nn.Linear(4, 2)
+    same, streamed = copy.deepcopy(net), copy.deepcopy(net)
+    balance_(net, [(x[20:], y[20:])], loss)
+    balance_(same, [(x, torch.where(torch.arange(300) < 20, 255, y))], loss)
+    balance_(streamed, DataLoader(Stream(x[20:], y[20:]), batch_size=70), loss)
+    for other in (same, streamed):
+        torch.testing.assert_close(other.bias, net.bias)
+
+
+def test_ignored_rows_may_have_any_logits_and_masked_classes_none():
+    logits, y = torch.randn(6, 3, dtype=torch.float64), torch.tensor([-100, 1, 0, 0, 1, 2])
+    logits[0], logits[1, 2] = float("nan"), -float("inf")
+    logits.requires_grad_(True)
+    weights = torch.tensor([1.0, 5.0, 2.0], dtype=torch.float64)
+    loss = ClassWeightedLoss(weights.tolist())(logits, y)
+    expected = nn.functional.cross_entropy(logits[1:], y[1:], weight=weights, reduction="none").mean()
+    torch.testing.assert_close(loss, expected)
+    loss.backward()
+    assert logits.grad.isfinite().all()
+    assert not logits.grad[0].any()

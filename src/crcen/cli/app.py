@@ -307,7 +307,7 @@ _SINGLE: dict[str, Named] = {
     "target": option(str, "Column with the label; default: that of training."),
     "review": _goal_option(Review, "Price"),
     "cost_column": _price(str, "Column with the cost of a miss of each row."),
-    "alarm_cost": _price(float, "Cost of a false alarm, in the unit of --cost-column."),
+    "alarm_cost": _price(float, "Cost of a false alarm, in the unit of --cost-column; 1 by default."),
     "prevalence": option(str, _SHARES, metavar="SHARE|auto", parser=_prevalence),
     "weight": option(str, "Column of sample weights, such as survey weights."),
     "clusters": option(str, "Column whose equal values are dependent rows, such as a patient; tests account for it."),

@@ -454,6 +454,7 @@ def _content(
     counts = np.zeros((len(scored.labels), len(actions)), dtype=np.int64)
     np.add.at(counts, (scored.y, scored.actions), 1)
     notes = [*stated["rows"]["notes"], *judging.source.notes, *found.comparison.notes, *independent]
+    notes += inputs.weight_notes(judging.model, None)
     if same:
         notes.append(f"repeated: this declaration was certified on these rows before, on {', '.join(same)}")
     if n_other:

@@ -188,12 +188,13 @@ class ModelComparison(ShownInOneLine):
         answer = f"The {self.verdict} model, {one.get(self.verdict)}, is cheaper at the price"
         if self.verdict == "undecided":
             answer = "Undecided: neither model is shown to be cheaper at the price"
-        together = "" if one["clusters"] is None else f" in {one['clusters']:,} clusters, each counted as one row"
+        unit = "rows" if one["clusters"] is None else "clusters"
+        together = "" if unit == "rows" else f" in {one['clusters']:,} clusters, of which each counts by its mean"
         width = len("false positive rate of ") + max((len(str(row["label"])) for row in one["classes"]), default=1)
         lines = [
-            f"{answer}: the new one {_saves(saving.value)} per 1,000 rows ({100 * one['confidence']:g} % confidence "
+            f"{answer}: the new one {_saves(saving.value)} per 1,000 {unit} ({100 * one['confidence']:g} % confidence "
             f"sequence {least:.4g} to {most:.4g}), {one['rows']:,} rows{together}.",
-            f"  {'cost per 1,000 rows':<{width}} old {_text(cost['old'])}, new {_text(cost['new'])}",
+            f"  {f'cost per 1,000 {unit}':<{width}} old {_text(cost['old'])}, new {_text(cost['new'])}",
         ]
         for row in one["classes"]:
             for name, what in (("recall", "recall"), ("false_alarm_share", "false positive rate")):
@@ -206,10 +207,9 @@ class ModelComparison(ShownInOneLine):
         for change in one["changed"]["by_decision"]:
             saved = f"which {_saves(change['saving'])} in all"
             lines.append(f"    {change['old']} → {change['new']}: {plural(change['rows'], 'row')}, {saved}")
-        unit = "rows" if one["clusters"] is None else "clusters"
         for group in one["groups"]:
             value, low, high = map(_text, group["saving_per_1000"].values())
-            found = f"saving per 1,000 rows {value} ({low} to {high}), {group[unit]:,} {unit}"
+            found = f"saving per 1,000 {unit} {value} ({low} to {high}), {group[unit]:,} {unit}"
             lines.append(f"  {group['column']} = {group['group']}: {group['verdict']}, {found}")
         return "\n".join([*lines, *note_lines(one["notes"])])
 
@@ -376,7 +376,8 @@ def _rows(judging: Judging, new_model: Estimator) -> _Rows:
         one.comparison.reject_training_rows("a comparison needs rows that neither model was trained on")
     y, frame, known, e = found.y, found.frame, found.is_labelled, found.audit_probabilities
     together = inputs.cluster_numbers(frame[judging.roles["clusters"]]) if "clusters" in judging.roles else None
-    notes = found.notes + [f"new model: {one}" for one in other.comparison.notes if one not in found.notes]
+    of_new = [*other.comparison.notes, *inputs.weight_notes(new_model, None)]
+    notes = found.notes + [f"new model: {one}" for one in of_new if one not in found.notes]
     require_input(known.any(), f"{source.name} has no row with a value of {target}.")
     old, new = (np.asarray(price.decide(p), dtype=np.int64) for p in (found.p, other.p))
     weights, used, least = np.ones(len(y)), known, 1.0

@@ -262,7 +262,6 @@ def evaluate_table(
         *scored.notes,
         *rows.notes,
         *(audited.notes if audited else ()),
-        *inputs.weight_notes(model, weight),
         *share_notes(rows, rule, findings),
     ]
     table, n_classes = quality.counts.table, len(rule.labels)

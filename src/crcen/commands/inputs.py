@@ -263,11 +263,11 @@ def labels_as(cells: pd.Series, classes: LabelArray, target: str) -> Index:
 
 def model_of(model: FittedModel | str | Path) -> FittedModel:
     """A fitted model, also from its file."""
-    if isinstance(model, str | Path):
-        return load(model)
-    got = type(model).__name__
-    require(hasattr(model, "weighting_"), f"model must be fitted, or the path of a saved one: got {got}.")
-    return model
+    found = load(model) if isinstance(model, str | Path) else model
+    wanted = "model must be fitted and have a price, or be the path of such a one"
+    got = f"got {type(found).__name__}; wrap another classifier in crcen.TableClassifier"
+    require(hasattr(found, "weighting_"), f"{wanted}: {got}.")
+    return found
 
 
 def input_columns(model: FittedModel) -> list[str]:
@@ -343,8 +343,8 @@ def audit_probabilities(frame: pd.DataFrame, column: str, is_labelled: Bools) ->
 def weight_notes(model: FittedModel, weight: str | None) -> list[str]:
     """A note if the model was trained with row weights and these rows have none."""
     name = getattr(model, "weight_name_", None)
-    counted = f"the model was trained with the row weights {name}, and these rows have equal weights"
-    return [] if weight is not None or name is None else [f"{counted}: name the column {name} as their weight"]
+    equal = f"the model was trained with the row weights {name}, and these rows have equal weights"
+    return [] if weight is not None or name is None else [f"{equal}: evaluate, report and monitor take --weight {name}"]
 
 
 def times_of(cells: pd.Series, name: str) -> Array:

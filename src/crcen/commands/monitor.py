@@ -320,7 +320,7 @@ def monitor_table(
             if isinstance(now, str) and now.strip().lstrip("-").isdigit():
                 now = int(now)
             named: Values = {"now": now} if cohort is not None else {"when": when or source.name}
-            notes += [*inputs.weight_notes(fitted, weight), *_count_labels(kept, scored, rows, fitted, own, named)]
+            notes += _count_labels(kept, scored, rows, fitted, own, named)
         k = kept.n_calls + 1  # the columns of call k have 1/(k(k + 1)) of their part, which sums to 1
         rate = WATCHED_COLUMNS_PART * kept.false_alarm_rate / (k * (k + 1))
         unlike = scored.comparison.unlike(n_alarms, rule.price, rate)

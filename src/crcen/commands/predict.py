@@ -252,7 +252,7 @@ def predict_table(
     check("random_state", random_state, is_audited or not random_state, "go with audit=", "audit")
     require(is_audited or default_action is None, "default_action must go with audit=.", "default_action", "audit")
     ids = _copied(id, all_columns, source, (*names, *why.names, *(AUDIT_COLUMNS if is_audited else ())))
-    ignored, comparison, pieces = {*ids, target} - {""}, RowComparison(model, clusters=clusters), []
+    ignored, comparison, pieces = {*ids, target, rule.time or ""} - {""}, RowComparison(model, clusters=clusters), []
     chunks = scored_chunks(model, source, comparison, ignored, chunk_rows)
     met = audits = None
     if rule.goal is not None or is_audited or (shares is not None and shares.is_estimated):
@@ -370,7 +370,7 @@ def _copied(id: str | Sequence[str] | None, all_columns: bool, source: Source, t
     if all_columns:
         ids = [*ids, *(name for name in source.columns if name not in ids)]
     for name in ids:
-        own = f"id must not be called {name}: that column is for the output of the model; rename it."
+        own = f"the column {name} must be renamed or left out: the output has a column of that name."
         require(name not in taken, own, "id")
     return ids
 

@@ -137,7 +137,7 @@ def report_table(
         judged = rule.review.meet(rows.p[:, column], model.weighting_.cost_ratio, rows.y == column, rows.weights)
     checked = Path(model_path).name if model_path else "the first model"
     notes += [f"the checks are of {checked}; the page compares metrics of all models"] if others else []
-    notes += [*seen, *inputs.weight_notes(model, weight), *share_notes(rows, rule, written.findings)]
+    notes += [*seen, *share_notes(rows, rule, written.findings)]
     return TableReport(Path(out), len(y), written.findings, tuple(notes), judged, rows.shares, audited)
 
 
@@ -156,6 +156,9 @@ def _compared_models(
         inputs.require_input(first == own, f"models to compare must have the same classes: {name} has {which}.")
         scored = replace(judging, model=fitted).score(recognises=True, name=name)
         found[name], known = scored.p[scored.is_labelled], scored.comparison.recognition(None, scored.is_labelled)
+        if rows.shares is not None:  # an estimated share is that of the first model
+            counts = fitted.weighting_.counts
+            found[name] = replace(rows.shares, trained=counts / counts.sum()).moved(found[name])
         own_notes = [*scored.comparison.notes, *(known.notes if known else ())]
         notes += [f"{name}: {note}" for note in own_notes if note not in rows.scored.notes]
     return found, notes

@@ -22,7 +22,7 @@ from crcen.tables.reading import open_table
 from crcen.theory.goals import ThresholdGoal, goal_of
 from crcen.theory.intervals import LEVEL, Interval, estimate_shares, shifted_probabilities
 from crcen.theory.limits import EXPENSE_Z, count_chance
-from crcen.theory.price import Price, WeightingLike, is_price_of_two, positive_number
+from crcen.theory.price import Labels, Price, WeightingLike, is_price_of_two, positive_number
 from crcen.theory.rows import Array, Bools, DataFrame, Index, effective_rows, four_digits
 from crcen.theory.selective import audit_draws, audit_probabilities, audit_scores, audited_cost, recall_bounds
 
@@ -98,8 +98,11 @@ def stated_weighting(weighting: Weighting, costs: CostsLike, classes: Sequence[o
         weighting = None
     is_one = costs is None or weighting is None or (isinstance(weighting, str) and weighting == "balanced")
     require(is_one, f"costs= and {weighting!r} both state the costs of errors: give one of them.", "costs")
+    given = weighting if costs is None else costs
+    if len(classes) == 2 and isinstance(given, CostMatrix) and given.is_price:
+        return CostRatio(float(given.added_by_mistake(1) / given.added_by_mistake(0)))
     if costs is not None or isinstance(weighting, CostMatrix):
-        found = stated_costs(weighting if costs is None else costs, classes)
+        found = stated_costs(given, classes)
         weights = found.class_weights()
         if len(classes) == 2 and weights is not None:  # a price of two classes, which all tools for two understand
             return dict(zip(classes, weights.tolist(), strict=True))
@@ -108,7 +111,7 @@ def stated_weighting(weighting: Weighting, costs: CostsLike, classes: Sequence[o
         return weights_by_label(weighting, classes, target)
     is_of_two = goal_of(weighting) is not None or is_price_of_two(weighting)
     instead = "state costs=, or weights of the classes, or fit a model that finds one class, with positive=."
-    for_two = f"{weighting!r} is for two classes, and {target} has {len(classes)}: {instead}"
+    for_two = f"{weighting!r} is for two classes, and {target} has {len(classes)} ({listed(classes, 5)}): {instead}"
     require(len(classes) == 2 or not is_of_two, for_two, "costs", "positive")
     return weighting
 
@@ -124,7 +127,7 @@ def decision_price(weighting: Weighting, costs: CostsLike, model: FittedModel) -
     if isinstance(found, Mapping):
         found = [found[label] for label in classes]
     if trained.positive is None:
-        return trained.replace(found)
+        return Labels(np.array(classes)).resolve(found, trained.counts)
     actions = "these costs have additional actions, and this model was fitted for a price of two classes"
     require(not isinstance(found, CostMatrix), f"{actions}: fit it with costs=, or use review=.", "costs", "review")
     if isinstance(found, list):  # with a cost ratio of full precision
@@ -165,7 +168,9 @@ def weights_by_label(weighting: Mapping[object, float], classes: Sequence[object
 def stated_costs(given: CostsLike, classes: Sequence[object]) -> CostMatrix:
     """Costs for these classes; those that are equal for all decisions, or are gains, are rejected."""
     found = costs_from(given, classes)
-    differ = found.is_per_row or (np.ptp(found.costs, axis=1) > 0.0).any()
+    by_row = "costs must be the same for all rows: name a column with the cost of a miss with cost_column="
+    require(not found.is_per_row, f"{by_row}, or use crcen.decide.", "costs", "cost_column")
+    differ = (np.ptp(found.costs, axis=1) > 0.0).any()
     require(differ, "costs must differ between decisions: these costs are the same for every decision.", "costs")
     found.check_right_is_cheapest()
     return found
@@ -178,7 +183,7 @@ def costs_from(given: DataFrame, classes: Sequence[object]) -> CostMatrix:
         if given.labels is not None and {label_key(label) for label in given.labels} == {*by_key}:
             spelt = [by_key[label_key(label)] for label in given.labels]  # 1 and "1" are one label
             given = CostMatrix(given.costs, labels=spelt, actions=given.actions)
-        return given.for_classes(classes)
+        return given if given.is_binary else given.for_classes(classes)  # which is positive is known later
     name, sides, heads, grid = _table_of_costs(given)
     places: list[dict[str, int]] = []
     for what, names in (("row", sides), ("column", heads)):
@@ -607,8 +612,9 @@ class AuditedRows(Result):
             default = int(np.bincount(actions[is_drawn]).argmax())
         quiet, labelled, costs = actions == default, y >= 0, rule.price.cost_matrix.for_classes(rule.labels)
         k, m = int((quiet & labelled).sum()), float(e[quiet].sum())
-        many = f"{k:,} rows without an alarm have a label where {four_digits(m)} were expected"
-        require_input(k <= m or count_chance(k, m) > 1e-9, f"{many}: keep unlabelled rows, and only drawn labels.")
+        found = f"{k:,} rows without an alarm have a label where {four_digits(m)} were expected"
+        is_likely = count_chance(k, m) > (1e-9 if k > m else _STOPPED_P)
+        require_input(is_likely, f"{found}: keep all rows, with the labels of all drawn ones and of no others.")
         bounds = (recall_bounds(y, actions, e, default, p.shape[1], one) for one in (confidence, 0.5 + 0.5 * LEVEL))
         (recalls, missed), (recall_lows, _) = bounds
         return cls(
@@ -634,9 +640,6 @@ class AuditedRows(Result):
             notes.append(f"{self.n_left_out:,} rows without a label had no chance of an audit: left out")
         if not self.n_audited:
             notes.append("no row without an alarm has a label: labels of alarms say nothing about the other rows")
-        elif self.n_audited < self.expected_audits and count_chance(self.n_audited, self.expected_audits) < _STOPPED_P:
-            expected = f"{four_digits(self.expected_audits)} were expected: labels of audits are missing"
-            notes.append(f"{self.n_audited:,} audited rows have a label where {expected}")
         if self.n_unlabelled_alarms:
             notes.append(f"{self.n_unlabelled_alarms:,} alarms without a label were left out")
         return notes
@@ -650,7 +653,7 @@ class AuditedRows(Result):
             name = "" if self.rule.positive is not None else f" of {self.rule.labels[k]}"
             bound = "unknown" if math.isnan(self.recalls[k]) else f"at least {self.recalls[k]:.3g}"
             missed = f"at most {four_digits(self.missed[k])} missed (confidence {self.confidence:g})"
-            lines.append(f"  recall{name} {bound}, {missed}")
+            lines.append(f"  recall{name} on these rows {bound}, {missed}")
         return "\n".join(lines)
 
 

@@ -287,7 +287,8 @@ class LabelledRows:
 
     def audited(self, rule: RowRule, confidence: float) -> AuditedRows | None:
         """Bounds on recall and missed rows, if labels were drawn with known probabilities."""
-        e = self.scored.audit_probabilities
+        e, both = self.scored.audit_probabilities, "weight must be left out: bounds from audits count every row once"
+        inputs.require(e is None or "weight" not in self.scored.roles, f"{both}.", "weight", "audit_probability")
         return None if e is None else AuditedRows.of(rule, self.scored.y, self.p_all, e, confidence)
 
 
@@ -371,6 +372,7 @@ class Judging:
         y, p, frame = np.concatenate(numbers), np.concatenate(scores), pd.concat(kept, ignore_index=True)
         found = ScoredTable(y, p, comparison, frame, [], self.roles, _repeating_column(model, first, ignored))
         found.notes.extend([*source.notes, *comparison.notes, *found.dependent_rows("use --clusters")])
+        found.notes.extend(inputs.weight_notes(model, self.roles.get("weight")))
         return found
 
     def labelled(self, verbose: int, prevalence: Prevalence, *, stratified: bool = False, **how: Any) -> LabelledRows:

@@ -231,27 +231,36 @@ def _marginal(costs: CostMatrix) -> tuple[float, float]:
 
 
 def _minus_mean_cost(
-    price: WeightingLike, estimator: Estimator, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None
+    price: WeightingLike, pos_label: object, model: Estimator, X: Rows, y: ArrayLike, sample_weight: Rows = None
 ) -> float:
-    if not hasattr(estimator, "predict_proba"):
-        raise InvalidParameter(f"cost_scorer needs probabilities, and {type(estimator).__name__} has none.")
-    classes = np.asarray(estimator.classes_)
-    labels = Labels.of_model(estimator, np.asarray(y)) if len(classes) == 2 else Labels(classes)
+    if not hasattr(model, "predict_proba"):
+        raise InvalidParameter(f"cost_scorer needs probabilities, and {type(model).__name__} has none.")
+    classes = np.asarray(model.classes_)
+    labels = Labels(classes)
+    if len(classes) == 2:  # the rarer class of these rows could be another one than that of the next fold
+        positive = getattr(model, "pos_label_", None) if pos_label is None else pos_label
+        needs_one = price is not None and getattr(price, "is_price", True)
+        if positive is None and needs_one and classes.tolist() not in ([0, 1], [-1, 1]):
+            one = "cost_scorer must know the positive class of a model without pos_label_"
+            raise InvalidParameter(f"{one}: give pos_label, one of {classes.tolist()}.")
+        labels = Labels.from_totals(classes, [1, 1], [1, 1], classes[1] if positive is None else positive, None)
     numbers = labels.encode(y)
     weights = check_row_weights(sample_weight, len(numbers))
     counts = np.bincount(numbers, weights, labels.n_classes)
     resolved = labels.resolve(price, np.where(counts > 0.0, counts, 1.0))
-    chosen = resolved.decide(np.asarray(estimator.predict_proba(X), dtype=np.float64))
+    chosen = resolved.decide(np.asarray(model.predict_proba(X), dtype=np.float64))
     return -float(resolved.cost_matrix.realised(numbers, chosen) @ weights / weights.sum())
 
 
-def cost_scorer(price: WeightingLike) -> Callable[..., float]:
+def cost_scorer(price: WeightingLike, pos_label: object = None) -> Callable[..., float]:
     """A scorer for ``GridSearchCV``, ``cross_val_score`` and similar: the cost of decisions at a price.
 
     Parameters
     ----------
     price : Budget, CostRatio, Lam, Alpha, "balanced", float, None, class weights or CostMatrix
         The costs of errors. The score is minus the mean cost per row, in false alarms, or in the unit of the price.
+    pos_label : optional
+        The positive class; by default ``pos_label_`` of the model, or 1.
 
     Examples
     --------
@@ -261,4 +270,4 @@ def cost_scorer(price: WeightingLike) -> Callable[..., float]:
         raise InvalidParameter("cost_scorer takes one price: costs that differ by row cannot be split with the rows.")
     if not isinstance(price, CostMatrix | Price | dict) and np.ndim(cast(ArrayLike, price)) == 0:
         resolve(price, 1.0, 1.0)  # raises errors before a search starts
-    return partial(_minus_mean_cost, price)
+    return partial(_minus_mean_cost, price, pos_label)

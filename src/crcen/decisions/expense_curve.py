@@ -362,7 +362,8 @@ class ChosenWeighting(ShownInOneLine):
         brackets = f"  in brackets: {100 * self.level:g} % intervals"
         notes = [f"{brackets}; that of the last catch is for the selected price", f"  {self.misses}".rstrip()]
         if self.confidence is not None:
-            notes = [brackets, "  guaranteed for this fitted model and new rows like these; not valid after a refit"]
+            rows = "new rows like these (with clusters, one row of each)"
+            notes = [brackets, f"  guaranteed for this fitted model and {rows}; not valid after a refit"]
         lines = [
             f"{self.target}: a price of {self.weighting.value:.4g}, an alarm if p > {self.threshold:.4g}",
             line("recall", self.recall),
@@ -434,6 +435,9 @@ def choose_weighting(
         if goal.confidence is not None and hasattr(source, _OUT_OF_FOLD) and X is None:
             message = "a guarantee is for one fitted model, and out-of-fold rows were scored by other models"
             raise InvalidParameter(f"{message}: give X and y, rows that this model did not see")
+        known = source.recognise(X) if goal.confidence is not None and hasattr(source, "recognise") else None
+        if known is not None and known.status == "seen":
+            raise InvalidInput(f"a guarantee needs rows that the model did not see, and of X {known.measured}.")
         ordered = RowsByProbability(numbers == positive, p[:, positive], weights, groups)
         goal = goal.for_rows(float(weights.sum()), rate)
         threshold, prices = goal.threshold(ordered), (math.nan, math.nan)

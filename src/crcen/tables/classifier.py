@@ -12,10 +12,12 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.validation import check_is_fitted
 
+from crcen._support.lazy import pd
 from crcen._support.text import closest, listed, missing_columns, plural
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.fitted import FittedEnsemble, transactional_fit
 from crcen.models.reasons import Reasons, explain_rows, spelled
+from crcen.models.validation import check_classes
 from crcen.tables.cells import TableCells
 from crcen.tables.columns import Column, EncodedTable, NumberColumn, blocks_of, encode_rows, encode_table, learn_columns
 from crcen.tables.fingerprint import Recognition, fingerprint_of, row_hashes
@@ -26,7 +28,7 @@ from crcen.theory.cost_matrix import CostMatrix
 from crcen.theory.goals import goal_of
 from crcen.theory.key_equation import key_equation
 from crcen.theory.price import Labels, Price, is_price_of_two
-from crcen.theory.rows import Array, DataFrame, Estimator, TableLike, short
+from crcen.theory.rows import Array, DataFrame, Estimator, TableLike, as_numpy, short
 
 Decisions: TypeAlias = NDArray[Any]  # labels, or actions
 PerRow: TypeAlias = ArrayLike | None
@@ -120,6 +122,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with transactional_fit(self):
             table = as_cells(X)
             self.learn_columns(table)
+            y = y.iloc[:, 0] if isinstance(y, pd.DataFrame) and y.shape[1] == 1 else y
             return self.fit_encoded(table, self.encode(table), y, sample_weight, groups)
 
     def fit_encoded(
@@ -270,11 +273,13 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: TableLike) -> Decisions:
         """Decide at the stated price."""
-        return self.estimator_.predict(self._inputs(X))
+        encoded = self._inputs(X)
+        return self.estimator_.predict(encoded)
 
     def predict_proba(self, X: TableLike) -> Array:
         """Natural posterior, (n, K) in the order of ``classes_``."""
-        return self.estimator_.predict_proba(self._inputs(X))
+        encoded = self._inputs(X)
+        return self.estimator_.predict_proba(encoded)
 
     def weighted_proba(self, X: TableLike) -> Array:
         """Probabilities under the weighting, in the shape of `predict_proba`."""
@@ -282,7 +287,8 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def decision_function(self, X: TableLike) -> Array:
         """Weighted logit of ``classes_[1]``; a column for each class, or action, where there are more than two."""
-        return self.estimator_.decision_function(self._inputs(X))
+        encoded = self._inputs(X)
+        return self.estimator_.decision_function(encoded)
 
     def reasons(
         self, X: TableLike, *, background: TableLike = None, classes: PerRow = None, random_state: int = 0
@@ -337,10 +343,10 @@ class PricedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: TableLike, y: ArrayLike, sample_weight: PerRow = None) -> "PricedClassifier":
         """Fit the classifier, and resolve the price with the class counts."""
         _check_priceable(self.estimator)
-        labels = np.asarray(y)
-        self.classes_ = np.unique(labels)
-        if len(self.classes_) < 2:
-            raise InvalidInput(f"y must hold two classes: got {len(self.classes_)}.")
+        labels = np.asarray(as_numpy(y))
+        if pd.isna(labels).any():
+            raise InvalidInput("y must have a label for every row: some are missing.")
+        self.classes_ = check_classes(labels)
         weights = check_row_weights(sample_weight, labels.size)
         options, name = {} if sample_weight is None else {"sample_weight": weights}, type(self.estimator).__name__
         if options and "sample_weight" not in signature(self.estimator.fit).parameters:
@@ -394,10 +400,19 @@ def _check_priceable(estimator: Estimator) -> None:
     if not hasattr(estimator, "predict_proba"):
         message = f"a price needs probabilities, and {name} has no predict_proba: wrap it in CalibratedClassifierCV."
         raise InvalidParameter(message)
-    last = estimator.steps[-1][1] if hasattr(estimator, "steps") else estimator
-    settings = last.get_params(deep=False) if hasattr(last, "get_params") else {}
-    for setting in _WEIGHTS:
-        value = settings.get(setting)
-        if value is True or not (value is None or value is False or (isinstance(value, int | float) and value == 1)):
+    _check_unweighted(estimator, name)
+
+
+def _check_unweighted(estimator: Estimator, name: str) -> None:
+    """Refuse class weights, also of an inner estimator, unless the probabilities are corrected afterwards."""
+    if isinstance(estimator, type) or type(estimator).__name__ in ("PosteriorCorrection", "CalibratedClassifierCV"):
+        return
+    for setting, value in estimator.get_params(deep=False).items():
+        is_neutral = value is None or value is False or (isinstance(value, int | float) and value == 1)
+        if setting in _WEIGHTS and (value is True or not is_neutral):
             advice = f"wrap it in crcen.PosteriorCorrection, or leave {setting} out and state the price as weighting"
             raise InvalidParameter(f"{name} with {setting}={value!r} gives weighted probabilities: {advice}.")
+        for one in value if isinstance(value, list | tuple) else [value]:
+            inner = one[1] if isinstance(one, tuple) and len(one) > 1 else one
+            if hasattr(inner, "get_params"):
+                _check_unweighted(inner, name)

@@ -565,7 +565,10 @@ def why_repeating(cells: ColumnCells, kind: str) -> str:
     counts = cells.series.value_counts().to_numpy()
     n, n_values = int(counts.sum()), len(counts)
     few, many = _REPEATS
-    if n_values < _FEWEST_IDS or not few <= n / n_values <= many or counts[0] > max(_MOST_COMMON * n, 20):
+    is_bearer = words == "id" or _BEARER_NAME.fullmatch(words)  # of which one may be busy
+    if not is_bearer and counts[0] > max(_MOST_COMMON * n, 20):
+        return ""
+    if n_values < _FEWEST_IDS or not few <= n / n_values <= many:
         return ""
     found = f"{name} repeats like a customer or patient ID ({n_values:,} values in {n:,} rows)"
     return f"{found}: drop it and use --clusters {name}"

@@ -96,13 +96,18 @@ class TableWriter:
         self._file.write_table(pa.Table.from_pandas(chunk, schema=self._file.schema, preserve_index=False))
 
     def __exit__(self, kind: type[BaseException] | None, *details: Any) -> bool | None:
-        if kind is None and self._file is not None and self._table is not None:
-            self._file.close()
-            self._binary.flush()
-            self._table.store(self._binary.name)
-        elif isinstance(self._file, SheetWriter):
-            self._file.close() if kind is None else self._file.discard()
-        return self._open.__exit__(kind, *details)
+        if kind is not None:
+            if isinstance(self._file, SheetWriter):
+                self._file.discard()
+            return self._open.__exit__(kind, *details)
+        with self._open:  # also if the database rejects the rows
+            if self._file is not None and self._table is not None:
+                self._file.close()
+                self._binary.flush()
+                self._table.store(self._binary.name)
+            elif isinstance(self._file, SheetWriter):
+                self._file.close()
+        return None
 
 
 def written_to(out: str | Path | None) -> Path | str | None:

@@ -126,6 +126,11 @@ class CostMatrix(Shown):
         return self.costs.ndim == 3
 
     @property
+    def is_price(self) -> bool:
+        """Whether a cost ratio states the same: `CostMatrix.binary` with one price for all rows and no review."""
+        return self.is_binary and not self.actions and not self.is_per_row
+
+    @property
     def threshold(self) -> FloatOrArray:
         """Posterior above which an alarm is cheaper; inf on a row where it never is, −inf where it always is."""
         if not self.is_binary or self.actions:

@@ -406,7 +406,7 @@ def is_price_of_two(weighting: object) -> bool:
     if isinstance(weighting, Price):
         return weighting.positive is not None
     if weighting is None or isinstance(weighting, str | CostMatrix | list | np.ndarray):
-        return False
+        return isinstance(weighting, CostMatrix) and weighting.is_price
     return not isinstance(weighting, Mapping) or len(weighting) == 2
 
 
@@ -449,7 +449,8 @@ class Labels:
         """By the weight and the number of rows of each class; no class is positive of K > 2 or with a cost matrix."""
         total, count = np.asarray(weights, dtype=np.float64), np.asarray(rows, dtype=np.float64)
         _check_weight(classes, total)
-        has_costs = isinstance(weighting, CostMatrix) or (isinstance(weighting, Price) and weighting.costs is not None)
+        costs = weighting.costs if isinstance(weighting, Price) else weighting
+        has_costs = isinstance(costs, CostMatrix) and not costs.is_price
         if len(classes) > 2 or has_costs:
             if pos_label is not None:
                 got = f"{len(classes)} classes{' and a cost matrix' if has_costs else ''}"
@@ -577,7 +578,9 @@ class Labels:
             if weighting.is_per_row:
                 hint = "use crcen.decide(proba, costs), and fit with weighting=None"
                 raise InvalidParameter(f"costs that differ by row belong to the rows of a decision: {hint}.")
-            weighting = weighting.for_classes(self.classes.tolist(), self.positive)
+            total = np.asarray(counts, dtype=np.float64)
+            positive = _rarer(self.classes, total, total) if self.positive is None else self.positive
+            weighting = weighting.for_classes(self.classes.tolist(), positive)
             weighting.check_right_is_cheapest()
         elif isinstance(weighting, Mapping):
             labels = self.classes.tolist()

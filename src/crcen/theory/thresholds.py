@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crcen._support.lazy import special
+from crcen._support.lazy import pd, special
 from crcen._support.text import attributes, count_text, plural
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.theory.metrics import ThresholdCurve, row_draws
@@ -279,7 +279,10 @@ def _periods(times: ArrayLike | None, per: str, n_rows: int) -> Index:
     if times is None:
         raise InvalidParameter(f"a capacity for each {per} needs times, when each row came in")
     try:
-        dates = np.asarray(times).astype("datetime64[s]").astype("datetime64[D]")
+        own = times if hasattr(times, "dt") else pd.Series(times)
+        if getattr(getattr(own, "dt", None), "tz", None) is not None:
+            own = own.dt.tz_localize(None)  # the days of its time zone
+        dates = np.asarray(own).astype("datetime64[s]").astype("datetime64[D]")
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"times must be dates, such as datetime64 values: {error}") from error
     if dates.shape != (n_rows,) or np.isnat(dates).any():

@@ -32,6 +32,7 @@ Sampler = Any  # of a loader, or weights of rows
 Target = TypeVar("Target")
 
 _SOLVED = "the bias was solved on these rows; test on rows that the network has not seen"
+IGNORED = -100  # class number of ignored rows, as in torch
 _NO_ROWS = "there is no batch to read: got an empty loader; is the generator exhausted?"
 
 
@@ -125,7 +126,7 @@ class ClassWeightedLoss(nn.Module):
 
     class_weights: Tensor
 
-    def __init__(self, weighting: Weighting, counts: Counts = None, *, ignore_index: int = -100) -> None:
+    def __init__(self, weighting: Weighting, counts: Counts = None, *, ignore_index: int = IGNORED) -> None:
         super().__init__()
         weights = torch.tensor(weights_of_classes(weighting, counts), dtype=torch.get_default_dtype())
         self.register_buffer("class_weights", weights)
@@ -165,8 +166,9 @@ class ClassWeightedLoss(nn.Module):
         # Sums in half precision would lose rows, so logits are float32 at least.
         weights = self.class_weights.to(outputs)  # trainers move modules, but not always the loss
         shares, used = soft_labels(target, len(outputs), len(weights), self.ignore_index, outputs.dtype)
-        # Where a share is 0 so is the term, and its gradient: log-probabilities of finite logits are finite.
-        total = -(shares * weights * log_softmax(outputs, 1)).sum()
+        # Where a share is 0 so are the term and its gradient, even if the logit is infinite or the row is ignored.
+        logs = log_softmax(outputs.masked_fill(~used[:, None], 0.0), 1)
+        total = -(weights * torch.where(shares > 0.0, shares * logs, 0.0)).sum()
         return total / (used.sum().clamp(min=1) if num_items_in_batch is None else num_items_in_batch)
 
     def extra_repr(self) -> str:
@@ -344,11 +346,12 @@ def balance_(
     """
     if isinstance(module, nn.parallel.DistributedDataParallel):  # its forward would wait for the other processes
         module, bias = module.module, None if bias is None else bias.removeprefix("module.")
+    ignored = getattr(weighting, "ignore_index", IGNORED)
     with evaluating(module):
         if distributed and _n_processes() > 1:
-            rows, target = _gathered(lambda: _collect_rows(module, batches, bias))
+            rows, target = _gathered(lambda: _collect_rows(module, batches, bias, ignored))
         else:
-            rows, target = _collect_rows(module, batches, bias)
+            rows, target = _collect_rows(module, batches, bias, ignored)
         price = price_of(weighting, rows.counts())
         if isinstance(module, NaturalLogits):
             own, weights = module.class_weights.detach().double().cpu().numpy(), price.weights
@@ -364,9 +367,10 @@ def balance_(
         return without_test(equation, _SOLVED)
 
 
-def _collect_rows(module: nn.Module, batches: Loader, name: str | None) -> tuple["Collected", Tensor]:
+def _collect_rows(module: nn.Module, batches: Loader, name: str | None, ignored: int) -> tuple["Collected", Tensor]:
     """Weighted logits and labels of all batches, and the bias to move."""
-    if isinstance(getattr(getattr(batches, "batch_sampler", None) or batches, "sampler", None), WeightedRandomSampler):
+    in_batches = getattr(batches, "batch_sampler", None)  # which may have no length
+    if isinstance(getattr(batches if in_batches is None else in_batches, "sampler", None), WeightedRandomSampler):
         drawn = "a WeightedRandomSampler draws the rows, so the key equation is solved at another class ratio"
         warnings.warn(f"{drawn}: pass a loader of every row once.", UserWarning, stacklevel=3)
     pairs = (split_batch(batch) for batch in batches)
@@ -379,7 +383,8 @@ def _collect_rows(module: nn.Module, batches: Loader, name: str | None) -> tuple
         logits, target = logits_of(module, first[0]), module.shift
     else:
         logits, target = output_bias(module, first[0], name)
-    return collect(chain([(logits, first[1])], ((logits_of(module, inputs), y) for inputs, y in pairs))), target
+    found = chain([(logits, first[1])], ((logits_of(module, inputs), y) for inputs, y in pairs))
+    return collect(found, ignored), target
 
 
 def solved_shifts(rows: "Collected", price: Price, logits: Array | None = None, n_outputs: int | None = None) -> Array:
@@ -468,12 +473,12 @@ def _moved(inputs: Inputs, device: torch.device) -> Inputs:
     return inputs
 
 
-def collect(batches: Iterable[tuple[Tensor, Tensor]]) -> Collected:
-    """All pairs of logits (n, C) and targets together."""
+def collect(batches: Iterable[tuple[Tensor, Tensor]], ignored: int = IGNORED) -> Collected:
+    """All pairs of logits (n, C) and targets together, without rows of the class number ``ignored``."""
     logits, numbers, weights = [], [], []
     for outputs, target in batches:
         n_rows, n_classes = len(outputs), max(2, outputs.shape[1])
-        shares = soft_labels(target.detach().cpu(), n_rows, n_classes, -100, torch.float64)[0].numpy()
+        shares = soft_labels(target.detach().cpu(), n_rows, n_classes, ignored, torch.float64)[0].numpy()
         rows, y = np.nonzero(shares)
         numbers.append(y)
         weights.append(shares[rows, y])

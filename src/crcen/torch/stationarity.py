@@ -162,8 +162,10 @@ class _Trial:
                         own.append((balance.logits_of(module, inputs), target))
                 if number == 0:
                     self.bias, self.no_bias = _bias(module, inputs, name)
-        self.rows = balance.collect(pairs[""])
-        self.in_mode = {mode: balance.collect(pairs[mode]).logits for mode in pairs if mode}  # logits as in training
+        self.ignored = getattr(weighting, "ignore_index", balance.IGNORED)
+        self.rows = balance.collect(pairs[""], self.ignored)
+        # Logits as in training.
+        self.in_mode = {mode: balance.collect(pairs[mode], self.ignored).logits for mode in pairs if mode}
         self.outputs = torch.cat([logits.detach().cpu().double() for logits, _ in pairs[""]])  # as the loss gets them
         self.targets = torch.cat([target.detach().cpu() for _, target in pairs[""]])
         self.batch_size = len(pairs[""][0][1])
@@ -349,9 +351,8 @@ def _early_stopping(trial: _Trial) -> Effect:
                     optimizer.step()
             with balance.evaluating(module):
                 pairs = map(balance.split_batch, balance.row_by_row(trial.batches)[0])
-                path.append(
-                    trial.solved(balance.collect((balance.logits_of(module, x), target) for x, target in pairs).logits)
-                )
+                outputs = ((balance.logits_of(module, x), target) for x, target in pairs)
+                path.append(trial.solved(balance.collect(outputs, trial.ignored).logits))
     sentence = f"training continued for {len(taken)} steps on a copy"
     first, second, third = (abs(shifts[np.abs(trial.shifts).argmax()]) for shifts in path)
     # Noise also moves a bias, back and forth.
