@@ -90,6 +90,8 @@ def test_planted_problems_are_named_by_look_and_fit(printed, tmp_path, problem, 
     assert said in out
     assert ("part nearly tells whether spent is above 0" in out) == (problem == "spending")
     assert said in printed("fit", *table, "--quick", "--out", tmp_path / "m.crcen")
+    if problem == "identifier":
+        assert said in printed("split", *table)
     if problem == "oversampled":
         frame = pd.read_csv(tmp_path / "a.csv")
         frame.assign(row_id=np.arange(len(frame)) + 1).to_csv(tmp_path / "a.csv", index=False)  # found all the same

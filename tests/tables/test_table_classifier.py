@@ -303,6 +303,15 @@ def test_a_logistic_regression_is_decided_at_the_price(names, tmp_path):
     np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
 
 
+def test_xgboost_learns_labels_that_are_no_numbers():
+    X, y = priced_rows(names=("ok", "fraud"))
+    booster = pytest.importorskip("xgboost").XGBClassifier(n_estimators=5)
+    model = TableClassifier(Budget(6), estimator=booster).fit(X, y)
+    p = clone(booster).fit(model.encode(X).X, y == "fraud").predict_proba(model.encode(X).X)[:, 1]
+    np.testing.assert_allclose(model.predict_proba(X)[:, 0], p, atol=1e-6)
+    np.testing.assert_array_equal(model.predict(X) == "fraud", p > 1 / 7)
+
+
 def test_prices_of_the_table_and_of_its_estimator():
     X, y = priced_rows(200)
     balanced = TableClassifier(estimator=LogisticRegression()).fit(X, y)

@@ -22,8 +22,9 @@ from crcen._support.progress import busy, logged
 from crcen._support.text import Values, attributes, listed_counts, plural
 from crcen.commands import inputs
 from crcen.commands.inputs import MOST_CLASSES, Data, check, is_share, require, require_input
-from crcen.commands.results import Result
-from crcen.tables.columns import why_codes, why_numbering
+from crcen.commands.results import Result, note_lines
+from crcen.tables.cells import ColumnCells
+from crcen.tables.columns import why_codes, why_numbering, why_repeating
 from crcen.tables.fingerprint import are_coarse
 from crcen.tables.leaks import Duplicates
 from crcen.tables.locations import format_of_name
@@ -54,6 +55,7 @@ class TableSplit(Result):
     duplicates: Duplicates
     option: str = ""  # of `crcen fit`, which validates in the same way
     is_stratified: bool = False  # class counts of the test rows were fixed, which is recorded next to the test file
+    notes: tuple[str, ...] = ()
 
     @property
     def n_rows(self) -> tuple[int, int]:
@@ -63,7 +65,7 @@ class TableSplit(Result):
 
     def to_dict(self) -> Values:
         """Plain values, ready for JSON."""
-        found = attributes(self, "target how stratified=is_stratified duplicates")
+        found = attributes(self, "target how stratified=is_stratified duplicates notes")
         for i, (name, path) in enumerate((("train", self.train), ("test", self.test))):
             labels = {label: two[i] for label, two in self.counts.items()}
             found[name] = {"path": str(path), "rows": self.n_rows[i], "labels": labels}
@@ -78,6 +80,7 @@ class TableSplit(Result):
             lines.append(f"  {path}: {plural(self.n_rows[i], 'row')}; {self.target}: {shown}")
         lines += [
             *inputs.duplicate_lines(self.duplicates),
+            *note_lines(self.notes),
             "Next:",
             f"  crcen fit {quote(str(self.train))} --target {quote(self.target)}{self.option} --out model.crcen",
             f"  crcen evaluate model.crcen {quote(str(self.test))}{evaluation}",
@@ -159,7 +162,8 @@ def split_table(
     option = f" --clusters {quote(clusters)}" if clusters else f" --time {quote(time)}" if time else ""
     if is_stratified:
         write_atomic(_place_of_record(kept), json.dumps(_record(kept, target)))
-    return TableSplit(train, kept, target, how, counts, count(is_test), option, is_stratified)
+    notes = (survey.repeating,) if survey.repeating and clusters is None else ()
+    return TableSplit(train, kept, target, how, counts, count(is_test), option, is_stratified, notes)
 
 
 def was_stratified(table: Table, target: str) -> bool:
@@ -215,11 +219,12 @@ class _Survey(NamedTuple):
     hashes: Hashes
     is_coarse: bool
     cells: pd.Series
+    repeating: str  # a statement if a column repeats like an identifier
 
 
 def _survey(name: str, chunks: Iterable[pd.DataFrame], target: str, other: str | None) -> _Survey:
     found: dict[str, int] = {}
-    codes, others, hashes, skipped, is_coarse = [], [], [], None, True
+    codes, others, hashes, skipped, is_coarse, repeating = [], [], [], None, True, ""
     for chunk in chunks:
         cells = chunk[target].astype("string").str.strip()
         for label in cells.dropna().unique():
@@ -230,6 +235,9 @@ def _survey(name: str, chunks: Iterable[pd.DataFrame], target: str, other: str |
         if other:
             others.append(chunk[other])
         if skipped is None:
+            columns = [chunk[name] for name in chunk.columns if name != target]
+            kinds = ["number" if pd.api.types.is_numeric_dtype(one.dtype) else "category" for one in columns]
+            repeating = next(filter(None, map(why_repeating, map(ColumnCells, columns), kinds)), "")
             skipped = [target, *(one for one in chunk.columns if _numbers_rows(one, chunk[one]))]
             is_coarse = are_coarse([one for one in chunk.columns if one not in skipped], partial(_hashes, chunk))
         hashes.append(_hashes(chunk.drop(columns=skipped)))
@@ -242,7 +250,7 @@ def _survey(name: str, chunks: Iterable[pd.DataFrame], target: str, other: str |
     can_compare = skipped is not None and len(skipped) < chunk.shape[1]
     if can_compare and len(pd.unique(first)) == len(first) and n - n_different > 10.0 * (n / len(first)) ** 2:
         is_coarse = False
-    return _Survey(code, list(found), np.concatenate(hashes), is_coarse, cells)
+    return _Survey(code, list(found), np.concatenate(hashes), is_coarse, cells, repeating)
 
 
 def _numbers_rows(name: str, cells: pd.Series) -> bool:

@@ -360,7 +360,8 @@ class PricedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.pos_label_ = known.positive
         numbers = known.encode(labels)
         self.weighting_ = known.resolve(self.weighting, known.counts(numbers, weights))
-        self.estimator_ = clone(self.estimator).fit(X, labels, **options)
+        is_numbered = type(self.estimator).__module__.startswith("xgboost")  # which takes class numbers only
+        self.estimator_ = clone(self.estimator).fit(X, numbers if is_numbered else labels, **options)
         self.key_equation_ = key_equation(numbers, self.weighted_proba(X), self.weighting_, weights)
         return self
 
