@@ -35,6 +35,7 @@ def learnt(cells, name="x", **options):
         (pd.to_timedelta(SIZES, unit="h"), "number"),
         ([True, False, None] * 20, "boolean"),
         (["Yes", "no", ""] * 20, "boolean"),
+        (["Yes", "NO", "y", "n"] * 15, "boolean"),
         (["true", "FALSE", "true"] * 20, "boolean"),
         (["NL", "NO", "DE"] * 20, "category"),
         (pd.Categorical([1, 2, 3] * 20), "category"),

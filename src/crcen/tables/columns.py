@@ -44,7 +44,7 @@ _FILL_PARTS = 50
 _INDEX = "the index of a data frame, which pandas wrote without a name"
 # The replacement of a missing number, and the limits to which numbers are clipped.
 Limits: TypeAlias = Sequence[float]
-_WORDS = [{"true", "false"}, {"yes", "no"}, {"t", "f"}, {"y", "n"}]
+_WORDS = [{"true", "false", "t", "f"}, {"yes", "no", "y", "n"}]
 # What may be odd about a cell.
 ODD_KINDS = ("unseen", "unreadable", "missing", "clipped")
 # A cell as numbers, and what is odd about it, or nothing.
