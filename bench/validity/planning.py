@@ -16,19 +16,19 @@ from crcen.theory.criteria import (
     labels_for_recall_bound,
 )
 from crcen.theory.intervals import clopper_pearson, cost_interval, estimate_shares
-from crcen.theory.residual_test import residual_test, residual_values
+from crcen.theory.residual_test import FEWEST_TO_TEST, residual_test, residual_values
 from crcen.theory.selective import audit_probabilities, audit_scores, missed_bound
 
 
 def drift(rng: np.random.Generator, logits: np.ndarray, labels: int, c: float, size: float, uncertainty: float) -> bool:
-    """Whether the residual test finds a drift, with uncertain log-odds of the model."""
+    """Whether the residual test finds a drift, with uncertain log-odds of the model and enough positives."""
     chosen, weights = rng.choice(logits, labels), np.array([1.0, c])
     p = columns(sigmoid(chosen))
-    moved = chosen + size * rng.choice([-1, 1]) + uncertainty * rng.standard_normal()
+    moved = chosen + size + uncertainty * rng.standard_normal()
     values = residual_values(p, weights, 1)
     extra = (uncertainty * float(p[:, 1] @ values[:, 1])) ** 2
     y = (rng.random(len(p)) < sigmoid(moved)).astype(int)
-    return residual_test(values, p, y, uncertainty=[(extra, math.inf)]).p_value < 0.05
+    return y.sum() >= FEWEST_TO_TEST and residual_test(values, p, y, uncertainty=[(extra, math.inf)]).p_value < 0.05
 
 
 def recall(rng: np.random.Generator, rows: int, bound: float, truth: float) -> bool:
@@ -68,8 +68,9 @@ def main() -> None:
     for c, size, uncertainty in product((1.0, 20.0), (0.3, 0.7), (0.0, 0.06)):
         logits = rng.normal(-3.5, 1.2, 20_000)
         labels = labels_for_drift(columns(sigmoid(logits)), np.array([1.0, c]), 1, size, uncertainty=uncertainty)
-        found = replicates(drift, 1000, logits, int(labels), c, size, uncertainty)
-        line(f"drift ± {size:g}, c = {c:g}, σ = {uncertainty:g}", f"{labels:,}", rate(found))
+        for moved in (-size, size):
+            found = replicates(drift, 1000, logits, int(labels), c, moved, uncertainty)
+            line(f"drift {moved:+g}, c = {c:g}, σ = {uncertainty:g}", f"{labels:,}", rate(found))
     for bound, truth in ((0.8, 0.9), (0.9, 0.95), (0.6, 0.8)):
         rows = labels_for_recall_bound(bound, truth, 0.03)
         found = replicates(recall, 20_000, rows, bound, truth)

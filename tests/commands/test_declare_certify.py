@@ -58,8 +58,12 @@ def test_a_declaration_is_toml_with_model_rows_plan_and_empty_fields(declared, f
     assert content["criteria"][0]["labels_needed"] > 10
     assert "labels_needed" not in content["criteria"][2]
     assert "not above the threshold" in content["criteria"][2]["plan"]
-    planned = crcen.plan_table(model_file, files / "rows.csv").n_labels
+    n_tests = 4 * (1 + 3) + 1  # in three countries; Holm tests each at 0.05 / 17 at least
+    planned = crcen.plan_table(model_file, files / "rows.csv", level=0.05 / n_tests).n_labels
     assert content["criteria"][3].get("labels_needed", np.inf) == planned
+    width = crcen.plan_table(model_file, files / "rows.csv", cost_width=90.0)
+    assert "a 95 % interval of the cost per 1,000 rows that is 90 wide on average: " in str(width)
+    assert re.search(r"labelled rows, drawn at random, give it$", str(width))
     assert set(content["description"].values()) == {""}
     assert (content["rows"]["are_declared"], content["rows"]["number"]) == (True, 900)
 
@@ -285,6 +289,53 @@ def test_a_stated_p_value_is_that_of_as_many_tests_as_it_says():
     own = [binomtest(int(one.sum()), len(one), at, "greater").pvalue for one, at in zip(right, (0.8, 0.6), strict=True)]
     assert found[2].p_pass == pytest.approx(2 * own[1])  # the smaller one of two: a key equation is never shown
     assert [f"(of {n} tests, adjusted" in one.statement for n, one in zip((2, 3, 2), found, strict=True)] == [True] * 3
+
+
+def drifting(rng, n, drift=0.0):
+    """Rows of two classes, 6.6 % positives, with true probabilities but for the drift."""
+    logits = -3.5 + 1.5 * rng.standard_normal(n)
+    p, y = 1 / (1 + np.exp(-logits)), (rng.random(n) < 1 / (1 + np.exp(-logits - drift))).astype(np.int64)
+    price = Price(np.array([1.0, 10.0]), np.array([374_000.0, 26_000.0]), positive=1)
+    p, actions, costs = np.column_stack([1 - p, p]), (p > 1 / 11).astype(np.int64), np.array([[0.0, 1.0], [10.0, 0.0]])
+    return ScoredClasses([0, 1], p, actions, costs, price, price, y, noise=1.0)
+
+
+def test_planned_labels_reach_their_power_with_all_tests_adjusted():
+    """For the cost, and for a drift of either sign; the certificate states the drift for which they were planned."""
+    criteria = parse_criteria(["cost per 1000 <= 470", "recall >= 0.5", "key equation"], [0, 1], 1)
+    plan, rng = drifting(np.random.default_rng(0), 50_000), np.random.default_rng(1)
+
+    def judged(k, n, drift):
+        return judge_criteria(criteria, drifting(rng, n, drift), 0.95, lambda rate: ())[k]
+
+    for k, drift in ((0, 0.0), (2, -0.3), (2, 0.3)):
+        needed = int(np.ceil(certify.labels_needed(criteria[k], plan, criteria, 0.95)[0]))
+        expected = "fail" if drift else "pass"
+        assert np.mean([judged(k, needed, drift).verdict == expected for _ in range(120)]) >= 0.8 - 2.6 * 0.0365
+    said = r"a drift of 0\.(29|3|31) in the log-odds of 1 would be found"
+    assert re.search(said, judged(2, needed, 0.0).statement)
+    few = judge_criteria(criteria[2:], drifting(np.random.default_rng(3), 400), 0.95, lambda rate: ())[0].statement
+    assert "not contradicted by these rows: no drift in the log-odds of 1 would be found" in few
+
+
+def test_a_bound_that_is_not_adjusted_says_so():
+    """Of two tests, a bound above the threshold can go with an adjusted p-value that does not show it."""
+    y, is_right = np.repeat([0, 1], 500), np.arange(1000) % 500 < np.repeat([319, 300], 500)
+    rows = replace(scored(np.random.default_rng(0), 1000, (1, 1, 1)), y=y, actions=np.where(is_right, y, 2))
+    criteria = parse_criteria(["recall[a] >= 0.6", "recall[b] >= 0.6"], ["a", "b", "c"], None)
+    both, alone = (judge_criteria(some, rows, 0.95, lambda rate: ())[0] for some in (criteria, criteria[:1]))
+    assert (both.verdict, alone.verdict) == ("undecided", "pass")
+    assert re.search(r"lower bound 0\.60\d+ before adjustment for 2 tests, .* \(of 2 tests, adjusted", both.statement)
+    assert "adjust" not in alone.statement
+
+
+def test_a_plan_for_clusters_states_its_assumption():
+    rows = drifting(np.random.default_rng(0), 4000)
+    criteria = parse_criteria(["recall >= 0.5", "cost per 1000 <= 500", "key equation"], [0, 1], 1)
+    for one in criteria:
+        alone, _ = certify.labels_needed(one, rows, criteria, 0.95)
+        together, why = certify.labels_needed(one, replace(rows, clusters=np.arange(4000) // 4), criteria, 0.95)
+        assert (together, why[-21:]) == (pytest.approx(4 * alone), "alike, without labels")
 
 
 def test_a_group_that_fails_makes_its_criterion_fail():

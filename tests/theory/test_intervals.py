@@ -238,23 +238,28 @@ def test_weights_are_clipped_to_half_the_effective_rows_and_labels_of_alarms_alo
 # -- planned numbers of labels and audits ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("uncertainty", [0.0, 0.08])
-def test_labels_for_drift_reach_the_power(uncertainty):
+@pytest.mark.parametrize(("drift", "uncertainty"), [(0.5, 0.0), (0.5, 0.08), (1.0, 0.0)])
+def test_labels_for_drift_reach_the_power_up_and_down(drift, uncertainty):
     rng = np.random.default_rng(0)
-    logits, weights = rng.normal(-3, 1.2, 5000), np.array([1.0, 10.0])
-    n = criteria.labels_for_drift(columns(1 / (1 + np.exp(-logits))), weights, 1, 0.5, uncertainty=uncertainty)
-    found = []
-    for _ in range(300):
-        chosen = rng.choice(logits, int(n))
-        p = columns(1 / (1 + np.exp(-chosen)))
-        shift = 0.5 * rng.choice([-1, 1]) + uncertainty * rng.standard_normal()
-        y = (rng.random(int(n)) < 1 / (1 + np.exp(-chosen - shift))).astype(int)
-        values = residual_values(p, weights, 1)
-        extra = (uncertainty * float(p[:, 1] @ values[:, 1])) ** 2
-        found.append(residual_test(values, p, y, uncertainty=[(extra, math.inf)]).p_value < 0.05)
-    assert np.mean(found) == pytest.approx(0.8, abs=0.08)
-    found = criteria.smallest_drift(columns(1 / (1 + np.exp(-logits))), weights, 1, n, uncertainty=uncertainty)
-    assert found == pytest.approx(0.5, rel=0.01)
+    logits, weights, rates = rng.normal(-3, 1.2, 5000), np.array([1.0, 10.0]), []
+    model = columns(1 / (1 + np.exp(-logits)))
+    n = int(criteria.labels_for_drift(model, weights, 1, drift, uncertainty=uncertainty))
+    for sign in (-1, 1):
+        found = []
+        for _ in range(300):
+            chosen = rng.choice(logits, n)
+            p = columns(1 / (1 + np.exp(-chosen)))
+            shift = sign * drift + uncertainty * rng.standard_normal()
+            y = (rng.random(n) < 1 / (1 + np.exp(-chosen - shift))).astype(int)
+            values = residual_values(p, weights, 1)
+            extra = (uncertainty * float(p[:, 1] @ values[:, 1])) ** 2
+            found.append(y.sum() >= 20 and residual_test(values, p, y, uncertainty=[(extra, math.inf)]).p_value < 0.05)
+        rates.append(np.mean(found))
+    assert min(rates) == pytest.approx(0.8, abs=0.08)
+    least = criteria.smallest_drift(model, weights, 1, n, uncertainty=uncertainty)
+    # More rows are needed for the larger drift, which leaves fewer positives, than for a smaller one.
+    assert least == pytest.approx(0.5, rel=0.02) if drift == 0.5 else least < 0.9
+    assert criteria.smallest_drift(model, weights, 1, 300) == math.inf  # no drift leaves 20 positives
     p = columns(np.full(100, 0.1))
     assert criteria.labels_for_drift(p, np.ones(2), 1, 0.3, uncertainty=0.2) == math.inf  # no number is enough
 
@@ -264,24 +269,18 @@ def test_model_uncertainty_that_was_not_measured_is_that_of_the_test():
     price = Price(np.array([1.0, 10.0]), np.array([900, 60]), positive=1)
     spread = criteria.model_uncertainty(None, price, p, 1)
     values = residual_values(p, price.weights, 1)
-    variance = variance_of(values, p) * n / 1000 * (1 + UNMEASURED * n / 960)  # of the residual of n rows
-    least = (norm.isf(0.025) + norm.ppf(0.8)) * math.sqrt(variance) / (p[:, 1] @ values[:, 1] * n / 1000)
-    assert criteria.smallest_drift(p, price.weights, 1, n, uncertainty=spread) == pytest.approx(least)
+    added = variance_of(values, p) * n / 1000 * UNMEASURED * n / 960  # to the variance of the residual of n rows
+    assert spread == pytest.approx(math.sqrt(added) / (p[:, 1] @ values[:, 1] * n / 1000))
 
 
-def test_positives_for_a_recall_bound_are_the_fewest():
-    n, needed = criteria.positives_for_recall_bound(0.8, 0.9)
-    low, _ = intervals.clopper_pearson([needed - 1, needed], n, 0.9)
-    assert low[0] < 0.8 <= low[1]
+def test_labels_for_a_recall_bound_reach_it():
     rng = np.random.default_rng(0)
-    assert (rng.binomial(n, 0.9, 20_000) >= needed).mean() == pytest.approx(0.8, abs=0.03)
-    assert criteria.positives_for_recall_bound(0.9, 1.0)[0] == 29
-    with pytest.raises(InvalidParameter, match="above the bound"):
-        criteria.positives_for_recall_bound(0.9, 0.8)
-    rows = criteria.labels_for_recall_bound(0.8, 0.9, 0.03)
-    n_pos = rng.binomial(rows, 0.03, 20_000)
-    low, _ = intervals.clopper_pearson(rng.binomial(n_pos, 0.9), n_pos, 0.9)
-    assert (low >= 0.8).mean() == pytest.approx(0.8, abs=0.02)
+    for bound, recall, share in ((0.8, 0.9, 0.03), (0.6, 0.676, 0.3)):
+        n_pos = rng.binomial(criteria.labels_for_recall_bound(bound, recall, share), share, 20_000)
+        low, _ = intervals.clopper_pearson(rng.binomial(n_pos, recall), n_pos, 0.9)
+        assert (low >= bound).mean() == pytest.approx(0.8, abs=0.02)
+    assert criteria.labels_for_recall_bound(0.9, 1.0, 1.0 - 1e-9) == 29  # 0.9²⁹ < 0.05 < 0.9²⁸
+    assert criteria.labels_for_recall_bound(0.9, 0.9001, 0.1) == math.inf
 
 
 def test_labels_for_a_cost_width_give_that_width():

@@ -30,13 +30,8 @@ _CRITERIA = (
     "recall >= 0.8, precision[CLASS] >= 0.5, cost per 1000 <= 400, key equation, unlike, groups; may be repeated."
 )
 _FOLDER: Given = {"exists": True, "file_okay": False}  # a mistyped path is a usage error
-_large, _gate, _goal, _column, _log, _limit, _access = (
-    partial(option, panel=panel)
-    for panel in (
-        *("Large data", "For pipelines", "Instead of a price", "Probabilities of other tools"),
-        *("Decision log", "Limits", "Access"),
-    )
-)
+_PANELS = "Large data, For pipelines, Instead of a price, Probabilities of other tools, Decision log, Limits, Access"
+_large, _gate, _goal, _column, _log, _limit, _access = (partial(option, panel=one) for one in _PANELS.split(", "))
 _add_evidence, _add_research = (partial(add_command, panel=panel) for panel in ("Evidence", "Research: the paper"))
 
 
@@ -274,8 +269,8 @@ add_command(
     {
         "drift": option(float, "Drift in log-odds that the labels must detect; default: 0.3 without another goal."),
         "recall_bound": option(float, "Lower bound on recall that labels or audits must establish."),
-        "cost_width": option(float, "Width of the interval of the cost per 1,000 rows."),
-        "power": option(float, "Probability of reaching the goal.", default=0.8),
+        "cost_width": option(float, "Expected width of the interval of the cost per 1,000 rows."),
+        "power": option(float, "Probability of reaching the goal of --drift or --recall-bound.", default=0.8),
         "level": option(float, "Level of the test of drift.", default=0.05),
         "confidence": option(float, "Confidence of the bound on recall and of the interval.", default=0.95),
     },

@@ -220,19 +220,10 @@ def declare(
 def _criterion_content(
     one: Criterion, scored: ScoredClasses | None, criteria: Sequence[Criterion], confidence: float
 ) -> Values:
-    content: Values = {"criterion": one.text, "test": TESTS[one.metric]}
-    if scored is None:
-        return {**content, "plan": "the number of labels needed is unknown without the rows"}
-    parts = scored.parts()
-    n_tests = sum(other.has_threshold for other in criteria) * (1 + len(parts))
-    level = 1.0 - (1.0 - confidence) / max(n_tests, 1) if one.has_threshold else confidence
-    needed, why = labels_needed(one, scored, level)
-    if one.has_threshold:  # a group needs as many rows of its own
-        for column, name, part in parts:
-            own, reason = labels_needed(one, scored.of(part), level)
-            if own / part.mean() > needed:
-                needed, why = own / part.mean(), f"{reason}, in {column} = {name}"
-    return {**content, **({"labels_needed": math.ceil(needed)} if math.isfinite(needed) else {}), "plan": why}
+    unknown = math.inf, "the number of labels needed is unknown without the rows"
+    needed, why = unknown if scored is None else labels_needed(one, scored, criteria, confidence)
+    planned = {"labels_needed": math.ceil(needed)} if math.isfinite(needed) else {}
+    return {"criterion": one.text, "test": TESTS[one.metric], **planned, "plan": why}
 
 
 def _description(given: Mapping[str, str] | str | Path | None) -> dict[str, str]:
@@ -453,6 +444,7 @@ def _content(
     actions = [*scored.labels, *own_costs(judging.model).actions]
     counts = np.zeros((len(scored.labels), len(actions)), dtype=np.int64)
     np.add.at(counts, (scored.y, scored.actions), 1)
+    sizes = zip(scored.labels, counts.sum(axis=1).tolist(), strict=True)
     notes = [*stated["rows"]["notes"], *judging.source.notes, *found.comparison.notes, *independent]
     notes += inputs.weight_notes(judging.model, None)
     if same:
@@ -470,15 +462,12 @@ def _content(
         "family_wise_error": {
             "rate": round(1.0 - stated["confidence"], 12),
             "method": "Holm",
-            "meaning": "probability of any wrong pass of a threshold, and of any wrong fail, over all "
-            "criteria and groups",
+            "meaning": "probability of any wrong pass of a threshold, and of any wrong fail, over criteria and groups",
         },
         "declaration": {
             "file": declared.path.name,
             "digest": declared.digest,
-            "date": stated["date"],
-            "confidence": stated["confidence"],
-            "groups": stated["groups"],
+            **{name: stated[name] for name in ("date", "confidence", "groups")},
             "rows_are_declared": stated["rows"]["are_declared"],
             "notes": stated["rows"]["notes"],
             "labels_needed": [one.get("labels_needed") for one in stated["criteria"]],
@@ -491,10 +480,7 @@ def _content(
             "target": stated["target"],
             "clusters": together,
             "positive": None if price.positive is None else json_value(scored.labels[price.positive]),
-            "classes": [
-                {"label": json_value(label), "rows": int(row.sum())}
-                for label, row in zip(scored.labels, counts, strict=True)
-            ],
+            "classes": [{"label": json_value(label), "rows": size} for label, size in sizes],
             "columns": list(digest.columns),
             "sha256": digest.rows,
             "labelled_sha256": digest.labelled,

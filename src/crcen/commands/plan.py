@@ -64,21 +64,21 @@ class TablePlan(Result):
         whose = {label: "" if self.rule.positive is not None else f" of {label}" for label in self.rule.labels}
         for goal, own in self.labels.items():
             for label, n in own.items():
-                of, size = "" if label is None else whose[label], self.goals[goal]
+                of, size, level = "" if label is None else whose[label], self.goals[goal], 100.0 * self.confidence
                 what = {
-                    "drift": f"a drift of {size:g} in the log-odds{of}",
+                    "drift": f"a drift of {size:g} in the log-odds{of}, up or down",
                     "recall_bound": f"a recall{of} of at least {size:g}",
-                    "cost_width": f"a cost per 1,000 rows within ±{size / 2:g}",
+                    "cost_width": f"a {level:g} % interval of the cost per 1,000 rows that is {size:g} wide on average",
                 }[goal]
-                power = "" if goal == "cost_width" else f" with a power of {self.power:g}"
-                why = "because it is too narrow" if goal == "cost_width" else none
+                shown = f"show it with a power of {self.power:g}"
+                shown, why = ("give it", "because it is too narrow") if goal == "cost_width" else (shown, none)
                 if goal == "drift" and label is not None:
                     error = f"because the model uncertainty is {self.uncertainty[label]:.2g} log-odds"
                     why = f"{error}; more training rows are needed"
                 drawn = "drawn at random"
                 if self.clusters is not None and math.isfinite(n):
                     drawn = f"in {math.ceil(n / self.clusters['rows']):,} clusters drawn at random"
-                enough = f"{n:,.0f} labelled rows, {drawn}, show it{power}"
+                enough = f"{n:,.0f} labelled rows, {drawn}, {shown}"
                 found.append(f"{what}: {enough if math.isfinite(n) else f'no number of labels suffices, {why}'}")
         for label, n in self.audits.items():
             enough = f"{n:,.0f} audits of rows without an alarm (crcen predict --audit {n:.0f})"
@@ -119,11 +119,11 @@ def plan_table(
     data : data frame, str or Path
         Rows like those that will be labelled.
     drift : float, optional
-        Drift in log-odds that `crcen.evaluate_table` must detect; 0.3 if no goal is stated.
+        Drift in log-odds, up or down, that `crcen.evaluate_table` must detect; 0.3 if no goal is stated.
     recall_bound : float, optional
         Lower bound on recall that labels or audits must establish.
     cost_width : float, optional
-        Width of the interval of the cost per 1,000 rows.
+        Expected width of the interval of the cost per 1,000 rows.
     power, level, confidence : float
         Probability of reaching the goal; level of the test of drift; confidence of the bound and of the interval.
     audit_rule, random_state : "neyman" or "uniform", and int
@@ -159,11 +159,8 @@ def plan_table(
     labels: dict[str, dict[Label | None, float]] = {}
     audits: dict[Label, float] = {}
     if "drift" in goals:
-        how = {"power": power, "level": level}
-        labels["drift"] = {
-            rule.labels[k]: criteria.labels_for_drift(p, weights, k, goals["drift"], uncertainty=error, **how)
-            for k, error in sigma.items()
-        }
+        planned = partial(criteria.labels_for_drift, p, weights, drift=goals["drift"], power=power, level=level)
+        labels["drift"] = {rule.labels[k]: planned(k=k, uncertainty=error) for k, error in sigma.items()}
     if "recall_bound" in goals:
         found = [k for k in rule.evaluated if k != rule.default]
         bound, chances = goals["recall_bound"], {"confidence": confidence, "power": power}

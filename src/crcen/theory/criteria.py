@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,14 @@ from numpy.typing import NDArray
 from crcen._support.lazy import optimize, stats
 from crcen._support.text import attributes
 from crcen.exceptions import InvalidParameter
-from crcen.theory import intervals
+from crcen.theory import intervals, residual_test
 from crcen.theory.groups import compare_groups, named_groups
 from crcen.theory.intervals import LEVEL, UNKNOWN, Interval
 from crcen.theory.key_equation import judge_equations
 from crcen.theory.limits import DRIFT_SCALE, UNMEASURED
 from crcen.theory.price import Price
 from crcen.theory.residual_test import TrainingError, holm, residual_effect, residual_values, variance_of
-from crcen.theory.rows import Array, Bools, Clusters, Index, p_text
+from crcen.theory.rows import Array, Bools, Clusters, Index, divided, normalised, p_text
 from crcen.theory.selective import audit_probabilities, betting_bound
 
 Differences = Callable[[float], "tuple[str, ...] | None"]
@@ -41,6 +42,7 @@ _SHARE = r"(recall|precision)\s*(?:\[\s*(.+?)\s*\])?\s*(?:>=|≥)"
 _COST = r"cost per\s+([\d,]+|row)(?:\s+rows?)?\s*(?:<=|≤)"
 _NUMBER = r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(%?)"
 _COMPARISON = re.compile(rf"(?:{_SHARE}|{_COST})\s*{_NUMBER}")
+_POWER, _MOST_POSITIVES, _SIMULATIONS = 0.8, 1_000_000, 100  # of planned numbers of labels
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,11 @@ class Criterion:
     def has_threshold(self) -> bool:
         """Whether rows must show that a threshold is kept; otherwise they must not contradict a claim."""
         return self.metric in ("recall", "precision", "cost")
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether it is also tested in each group."""
+        return self.metric not in ("unlike", "groups")
 
 
 def parse_criteria(texts: Sequence[str], classes: Sequence[object], positive: int | None) -> tuple[Criterion, ...]:
@@ -136,9 +143,8 @@ class ScoredClasses:
 
     def of(self, part: Bools) -> "ScoredClasses":
         """Some of the rows, without labels and groups."""
-        related = None if self.clusters is None else self.clusters[part]
-        bare = replace(self, y=np.empty(0, np.int64), groups={}, clusters=related)
-        return replace(bare, p=self.p[part], actions=self.actions[part])
+        own: dict[str, Any] = {"y": np.empty(0, np.int64), "p": self.p[part], "actions": self.actions[part]}
+        return replace(self, **own, groups={}, clusters=None if self.clusters is None else self.clusters[part])
 
     @property
     def reference(self) -> int:
@@ -197,6 +203,11 @@ class Outcome:
         return {**name, **numbers, **attributes(self, "groups")}
 
 
+def number_of_tests(criteria: Sequence[Criterion], n_groups: int) -> int:
+    """Tests of criteria, on all rows and on groups: Holm tests each at least at the family's level over this number."""
+    return sum(1 + n_groups * one.has_groups for one in criteria)
+
+
 def judge_criteria(
     criteria: Sequence[Criterion], rows: ScoredClasses, confidence: float, differences: Differences
 ) -> tuple[Outcome, ...]:
@@ -207,15 +218,12 @@ def judge_criteria(
     """
     alpha = 1.0 - confidence
     tests: list[Outcome] = []
+    parts = [("", "", np.ones(len(rows.y), np.bool_)), *rows.parts()]
+    least = alpha / number_of_tests(criteria, len(parts) - 1)
     for one in criteria:
-        tests.append(_measured(one, rows, np.ones(len(rows.y), np.bool_), confidence))
-        if one.metric not in ("unlike", "groups"):
-            tests += [
-                replace(_measured(one, rows, part, confidence), column=column, group=name)
-                for column, name, part in rows.parts()
-            ]
+        for column, name, part in parts if one.has_groups else parts[:1]:
+            tests.append(replace(_measured(one, rows, part, confidence, least), column=column, group=name))
     has_unlike = any(one.metric == "unlike" for one in criteria)
-    least = alpha / len(tests)
     found = differences(least) if has_unlike else None
     level = alpha - least if has_unlike else alpha
     adjusted = holm([test.p_pass for test in tests]), holm([test.p_fail for test in tests])
@@ -249,7 +257,8 @@ def _nested(outcomes: Sequence[Outcome]) -> tuple[Outcome, ...]:
     return tuple(found)
 
 
-def _measured(one: Criterion, rows: ScoredClasses, part: Bools, confidence: float) -> Outcome:
+def _measured(one: Criterion, rows: ScoredClasses, part: Bools, confidence: float, least: float) -> Outcome:
+    """A test; ``least`` is the level at which Holm tests it at least."""
     y, actions, one_sided = rows.y[part], rows.actions[part], 2.0 * confidence - 1.0
     related = None if rows.clusters is None else rows.clusters[part]
     if one.metric in ("recall", "precision"):
@@ -284,10 +293,10 @@ def _measured(one: Criterion, rows: ScoredClasses, part: Bools, confidence: floa
         if found.z_reason:
             return Outcome(one, len(y), detail=found.z_reason)
         effect = residual_effect(y, p, np.ones(len(y)), related)
-        drifts = (p, rows.trained.weights, rows.reference, len(y) / effect)
-        least = smallest_drift(*drifts, level=1.0 - confidence, uncertainty=rows.uncertainty)
-        label = rows.labels[rows.reference]
-        detail = f"a drift of {least:.2g} in the log-odds of {label} would be found with a probability of 80 %"
+        drifts, label = (p, rows.trained.weights, rows.reference, len(y)), rows.labels[rows.reference]
+        drift = smallest_drift(*drifts, level=least, uncertainty=rows.uncertainty, effect=effect)
+        which = f"a drift of {drift:.2g}" if math.isfinite(drift) else "no drift"
+        detail = f"{which} in the log-odds of {label} would be found with a probability of 80 % in both directions"
         return Outcome(one, len(y), found.residual, p_fail=found.p_value, detail=detail)
     if one.metric == "groups":
         scored = (rows.groups, rows.y, rows.p, rows.price, rows.trained)
@@ -314,14 +323,15 @@ def _statement(test: Outcome, confidence: float, n_pass: int, n_fail: int) -> st
     if not test.size:
         return f"Undecided: there are no {among}."
     share = f"{test.hits:,} of {test.size:,} {among} are right" if one.column >= 0 else f"{test.size:,} rows"
+    p_value, n_tests = (test.p_fail, n_fail) if test.verdict == "fail" else (test.p_pass, n_pass)
     side = f"one-sided {100 * confidence:g} % {'upper' if test.is_upper else 'lower'} bound {test.bound:.4g}"
+    side += f" before adjustment for {n_tests} tests" if n_tests > 1 else ""
     start = {
         "pass": f"These rows show {one.text}",
         "fail": f"These rows show that {one.text} does not hold",
         "undecided": f"These rows neither show nor exclude {one.text}",
     }
-    p_value = _p_value(test.p_fail, n_fail) if test.verdict == "fail" else _p_value(test.p_pass, n_pass)
-    return f"{start[test.verdict]}: estimate {test.estimate:.4g}, {side}, {share}; {p_value}."
+    return f"{start[test.verdict]}: estimate {test.estimate:.4g}, {side}, {share}; {_p_value(p_value, n_tests)}."
 
 
 def _claim(test: Outcome, n_tests: int) -> str:
@@ -341,16 +351,27 @@ def _claim(test: Outcome, n_tests: int) -> str:
     return f"{what} not contradicted by these rows: {test.detail}; {of}."
 
 
-def labels_needed(one: Criterion, rows: ScoredClasses, confidence: float, *, power: float = 0.8) -> tuple[float, str]:
-    """Labelled rows with which a criterion passes with this power if probabilities are right, and why; inf if none.
+def labels_needed(
+    one: Criterion, rows: ScoredClasses, criteria: Sequence[Criterion], confidence: float
+) -> tuple[float, str]:
+    """Labelled rows with which one of the criteria passes, with a power of 0.8 if probabilities are right, and why.
 
-    Rows of a cluster count as one, since their labels are not known to differ.
+    Infinite if no number suffices. The level is the one at which Holm tests every criterion at least.
     """
-    needed, why = _independent_labels(one, rows, confidence, power)
-    if rows.clusters is None or not math.isfinite(needed):
-        return needed, why
-    effect = intervals.design_effect(np.ones(len(rows.p)), np.ones(len(rows.p)), rows.clusters)
-    return needed * effect, f"{why}, and rows of a cluster are dependent"
+    groups = rows.parts()
+    beside = [other for other in criteria if other.has_threshold or not one.has_threshold]
+    confidence = 1.0 - (1.0 - confidence) / number_of_tests(beside, len(groups))
+    parts = [("", rows, 1.0)]
+    if one.has_threshold:  # a group needs as many rows of its own
+        parts += [(f", in {column} = {name}", rows.of(part), float(part.mean())) for column, name, part in groups]
+    found = []
+    for where, own, share in parts:
+        needed, why = _independent_labels(one, own, confidence)
+        if own.clusters is not None and math.isfinite(needed):
+            needed *= intervals.design_effect(np.ones(len(own.p)), np.ones(len(own.p)), own.clusters)
+            why += "; rows of a cluster count as fewer, as if they were alike, without labels"
+        found.append((needed / share, why + where))
+    return max(found, key=lambda needed: needed[0])
 
 
 def labels_for_share(
@@ -363,44 +384,34 @@ def labels_for_share(
         return math.inf, f"no {metric} is expected, because the model decides for the class in no such row"
     if not expected > bound:
         return math.inf, f"the model expects a {metric} of {expected:.3g} on such rows, not above the threshold"
-    share, levels = min(total / len(chance), 1.0 - 1e-9), {"confidence": confidence, "power": power}
-    try:
-        needed = labels_for_recall_bound(bound, min(expected, 1.0), share, **levels)
-    except InvalidParameter as error:  # too near to the threshold
-        return math.inf, str(error)
+    share = min(total / len(chance), 1.0 - 1e-9)
+    needed = labels_for_recall_bound(bound, min(expected, 1.0), share, confidence=confidence, power=power)
+    if math.isinf(needed):
+        return needed, f"the {metric} that the model expects, {expected:.6g}, is too near to the threshold"
     return needed, f"if the {metric} is {expected:.3g}, as the model expects"
 
 
-def _independent_labels(one: Criterion, rows: ScoredClasses, confidence: float, power: float) -> tuple[float, str]:
+def _independent_labels(one: Criterion, rows: ScoredClasses, confidence: float) -> tuple[float, str]:
     p, actions = rows.p, rows.actions
     if one.metric in ("recall", "precision"):
-        own, levels = actions == one.column, {"confidence": confidence, "power": power}
-        return labels_for_share(one.metric, p[:, one.column], own, one.threshold, **levels)
+        chance, own = p[:, one.column], actions == one.column
+        return labels_for_share(one.metric, chance, own, one.threshold, confidence=confidence)
     if one.metric == "cost":
-        level = 2.0 * confidence - 1.0
-
-        def excess(log_rows: float) -> float:
-            found = intervals.expected_cost_interval(p, actions, rows.costs, math.exp(log_rows), level=level)
-            return found.high - one.threshold
-
-        value = intervals.expected_cost_interval(p, actions, rows.costs, len(p), level=level).value * one.per
-        unit = "row" if one.per == 1 else f"{one.per:,} rows"
-        rows_needed = smallest_size(excess, 1e9)
-        if math.isinf(rows_needed):
-            return math.inf, f"the model expects a cost of {value:.4g} per {unit} on such rows, not below the threshold"
-        return rows_needed, f"if the cost is {value:.4g} per {unit}, as the model expects"
+        # The upper limit lies below the threshold with this power if the limit at the sum of both quantiles does.
+        level = 1.0 - 2.0 * float(stats.norm.sf(stats.norm.ppf(confidence) + stats.norm.ppf(_POWER)))
+        expected = partial(intervals.expected_cost_interval, p, actions, rows.costs, level=level)
+        needed = smallest_size(lambda log_rows: expected(math.exp(log_rows)).high - one.threshold, 1e9)
+        value = f"{expected(len(p)).value * one.per:.4g} per {'row' if one.per == 1 else f'{one.per:,} rows'}"
+        if math.isinf(needed):
+            return needed, f"the model expects a cost of {value} on such rows, not below the threshold"
+        return needed, f"if the cost is {value}, as the model expects"
     if one.metric == "key equation":
-        weights, spread, level = rows.trained.weights, rows.uncertainty, 1.0 - confidence
-        drift = (rows.reference, DRIFT_SCALE)
-        for_drift = labels_for_drift(p, weights, *drift, power=power, level=level, uncertainty=spread)
-        if math.isfinite(for_drift):
-            return for_drift, f"to find a drift of {DRIFT_SCALE:g} in log-odds"
-        return math.inf, f"no number of labels finds a drift of {DRIFT_SCALE:g}: the model uncertainty is {spread:.2g}"
+        how, what = {"level": 1.0 - confidence, "uncertainty": rows.uncertainty}, f"a drift of {DRIFT_SCALE:g}"
+        needed = labels_for_drift(p, rows.trained.weights, rows.reference, DRIFT_SCALE, **how)
+        if math.isinf(needed):
+            return needed, f"no number of labels finds {what}: the model uncertainty is {rows.uncertainty:.2g}"
+        return needed, f"to find {what} in log-odds, up or down"
     return math.nan, "the number of labels is not planned"
-
-
-_MOST_POSITIVES = 1_000_000
-_SIMULATIONS = 100
 
 
 def _information(p: Array, weights: Array, k: int) -> float:
@@ -419,79 +430,90 @@ def model_uncertainty(error: TrainingError | None, trained: Price, p: Array, k: 
     return math.sqrt(UNMEASURED / (information * float(trained.counts.sum()))) if information > 0.0 else math.inf
 
 
+def _drift_chance(
+    p: Array, weights: Array, k: int, drift: float, level: float, uncertainty: float, effect: float = 1.0
+) -> Callable[[float], float]:
+    """By number of rows: the chance to find a drift of class k, of the sign that the residual test finds less often."""
+    values, m, is_own = residual_values(p, weights, k), len(p), np.arange(p.shape[1]) == k
+    variance, error = variance_of(values, p) / m, uncertainty * float(p[:, k] @ values[:, k]) / m
+    truths = [normalised(p * np.exp(-min(drift, 100.0) * lowered)) for lowered in (is_own, ~is_own)]
+    means = np.array([np.einsum("nk,nk->", truth, values) for truth in truths]) / m
+    moved = np.array([variance_of(values, truth) for truth in truths]) / m - means**2
+    shares = np.array([truth[:, k].mean() for truth in truths])
+
+    def chance(rows: float) -> float:
+        n = rows / effect
+        spread = np.sqrt(n * moved + (n * error) ** 2)
+        distance = n * np.abs(means) - float(stats.norm.isf(level / 2.0)) * math.sqrt(n * variance + (n * error) ** 2)
+        missed = stats.norm.sf(divided(distance, spread, -math.inf))
+        # Rows with few of a class are not tested.
+        few = stats.poisson.cdf((residual_test.FEWEST_TO_TEST - 1) / effect, n * np.minimum(shares, 1.0 - shares))
+        return 1.0 - float((missed + few).max())
+
+    return chance
+
+
 def labels_for_drift(
-    p: Array, weights: Array, k: int, drift: float, *, power: float = 0.8, level: float = 0.05, uncertainty: float = 0.0
+    p: Array,
+    weights: Array,
+    k: int,
+    drift: float,
+    *,
+    power: float = 0.8,
+    level: float = 0.05,
+    uncertainty: float = 0.0,
 ) -> float:
-    """Labelled rows with which the residual test finds a drift d: n = 1 / (j[(d / (z_{1−α/2} + z_power))² − σ²])."""
-    information = _information(p, weights, k)
-    room = (drift / float(stats.norm.isf(level / 2.0) + stats.norm.ppf(power))) ** 2 - uncertainty**2
-    return math.ceil(1.0 / (information * room)) if room > 0.0 and information > 0.0 else math.inf
+    """Labelled rows with which the residual test finds a drift of either sign; infinite beyond 10¹⁵ rows."""
+    chance = _drift_chance(p, weights, k, drift, level, uncertainty)
+    return smallest_size(lambda log_rows: power - chance(math.exp(log_rows)), 1e15)
 
 
 def smallest_drift(
-    p: Array, weights: Array, k: int, n: float, *, power: float = 0.8, level: float = 0.05, uncertainty: float = 0.0
+    p: Array, weights: Array, k: int, n: float, *, level: float = 0.05, uncertainty: float = 0.0, effect: float = 1.0
 ) -> float:
-    """The drift that n labelled rows detect with this power, the inverse of `labels_for_drift`."""
-    information = _information(p, weights, k)
-    spread = math.sqrt(1.0 / (information * n) + uncertainty**2) if information > 0.0 else math.inf
-    return float(stats.norm.isf(level / 2.0) + stats.norm.ppf(power)) * spread
-
-
-def positives_for_recall_bound(
-    bound: float, recall: float, *, confidence: float = LEVEL, power: float = 0.8
-) -> tuple[int, int]:
-    """Positives needed, and how many must be found, for an exact lower bound below the expected ``recall``."""
-    if not bound < recall <= 1.0:
-        raise InvalidParameter(f"the expected recall, {recall:g}, must be above the bound {bound:g} and at most 1")
-    start, chunk = 1, 256
-    while start <= _MOST_POSITIVES:
-        n = np.arange(start, start + chunk)
-        needed = stats.binom.isf(1.0 - confidence, n, bound) + 1.0  # least k: P(Bin(n, bound) ≥ k) ≤ 1 − confidence
-        passes = np.flatnonzero((needed <= n) & (stats.binom.sf(needed - 1.0, n, recall) >= power))
-        if len(passes):
-            return int(n[passes[0]]), int(needed[passes[0]])
-        start, chunk = start + chunk, 2 * chunk
-    needed = f"more than {_MOST_POSITIVES:,} positives are needed"
-    raise InvalidParameter(f"a recall of {recall:g} is too near to the bound {bound:g}: {needed}")
+    """The drift of either sign that n labelled rows find with a power of 0.8; infinite if there is none."""
+    information, reached = _information(p, weights, k), -math.inf
+    spread = math.sqrt(effect / (information * n) + uncertainty**2) if information > 0.0 else math.inf
+    drift = float(stats.norm.isf(level / 2.0) + stats.norm.ppf(_POWER)) * spread  # enough if it is small
+    while (found := _drift_chance(p, weights, k, drift, level, uncertainty, effect)(n)) < _POWER:
+        if found <= reached:  # rows of a class become too few before it is large enough
+            return math.inf
+        drift, reached = 1.02 * drift, found
+    return drift
 
 
 def labels_for_recall_bound(
     bound: float, recall: float, prevalence: float, *, confidence: float = LEVEL, power: float = 0.8
-) -> int:
-    """Labelled rows for an exact lower bound on recall, the number of positives among them being random."""
-    positives, _ = positives_for_recall_bound(bound, recall, confidence=confidence, power=power)
-    counts = np.arange(2 * positives + 50)
-    needed = stats.binom.isf(1.0 - confidence, counts, bound) + 1.0
+) -> float:
+    """Labelled rows for an exact lower bound on recall, the number of positives being random; maybe infinite."""
+    quantiles, shares = stats.norm.ppf([confidence, power]), np.array([bound, recall])
+    about = (float(quantiles @ np.sqrt(shares * (1.0 - shares))) / (recall - bound)) ** 2
+    positives = max(about, math.log(1.0 - confidence) / math.log(bound))  # with fewer ones no bound is reached
+    if positives > _MOST_POSITIVES:
+        return math.inf
+    counts = np.arange(round(4.0 * positives) + 100)
+    needed = stats.binom.isf(1.0 - confidence, counts, bound) + 1.0  # least k: P(Bin(n, bound) ≥ k) ≤ 1 − confidence
     passes = np.where(needed <= counts, stats.binom.sf(needed - 1.0, counts, recall), 0.0)
 
-    def surplus(log_rows: float) -> float:
-        return float(stats.binom.pmf(counts, round(math.exp(log_rows)), prevalence) @ passes) - power
+    def excess(log_rows: float) -> float:
+        return power - float(stats.binom.pmf(counts, round(math.exp(log_rows)), prevalence) @ passes)
 
-    start = math.log(positives / prevalence)
-    low, high = start - 0.3, start + 0.3
-    while surplus(high) < 0.0 and high < start + 0.6:
-        high += 0.1
-    if surplus(low) >= 0.0 or surplus(high) < 0.0:
-        return math.ceil(math.exp(low if surplus(low) >= 0.0 else high))
-    return math.ceil(math.exp(optimize.brentq(surplus, low, high, xtol=1e-4)))
+    return smallest_size(excess, (2.0 * positives + 20.0) / prevalence, 0.5 * positives)
 
 
 def labels_for_cost_width(p: Array, actions: Index, costs: Array, width: float, *, level: float = LEVEL) -> float:
     """Labelled rows for a cost interval of this width, of decisions like these; infinite beyond 10¹⁵ rows."""
-
-    def excess(log_rows: float) -> float:
-        found = intervals.expected_cost_interval(p, actions, costs, math.exp(log_rows), level=level)
-        return found.high - found.low - width
-
-    return smallest_size(excess, 1e15)
+    expected = partial(intervals.expected_cost_interval, p, actions, costs, level=level)
+    # The estimate lies between both limits.
+    return smallest_size(lambda log_rows: float(np.ptp(expected(math.exp(log_rows)))) - width, 1e15)
 
 
-def smallest_size(excess: Callable[[float], float], most: float) -> float:
+def smallest_size(excess: Callable[[float], float], most: float, least: float = 1.0) -> float:
     """The smallest number of rows n with excess(log n) ≤ 0, for a falling function; infinite beyond ``most``."""
-    if excess(0.0) <= 0.0:
-        return 1
-    top = math.log(most)
-    return math.ceil(math.exp(optimize.brentq(excess, 0.0, top, xtol=1e-6))) if excess(top) <= 0.0 else math.inf
+    low, high = math.log(least), math.log(most)
+    if excess(low) <= 0.0:
+        return math.ceil(least)
+    return math.ceil(math.exp(optimize.brentq(excess, low, high, xtol=1e-6))) if excess(high) <= 0.0 else math.inf
 
 
 def audits_for_recall_bound(
