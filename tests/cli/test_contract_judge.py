@@ -245,7 +245,7 @@ def test_audited_labels(run, found, home):
         assert left_out in found(name, by, "never.csv")["notes"], name
         if k == 2:  # with three classes, too few rows are without an alarm
             code, _, refusal = run(name, by, "labelled.csv")
-            assert (code, "keep unlabelled rows, and only drawn labels" in refusal) == (1, True)
+            assert (code, "keep all rows, with the labels of all drawn ones and of no others" in refusal) == (1, True)
 
 
 def test_another_default_action_is_audited(run, found, home, tmp_path):
