@@ -172,7 +172,7 @@ def make_rare_events(
     path: str | os.PathLike[str] | None = None,
     rows_per_file: int = 1_048_576,
 ) -> RareEvents:
-    """Make any number of rows with a known posterior, as chunks in memory or as Parquet files.
+    """Make a recipe for any number of rows with a known posterior, as chunks in memory or as Parquet files.
 
     Parameters
     ----------
@@ -191,11 +191,6 @@ def make_rare_events(
         Write the rows to a new or empty folder as ``part-00000.parquet``, …, in row groups of 65,536.
     rows_per_file : int, default=1048576
         Rows of a file.
-
-    Returns
-    -------
-    RareEvents
-        The recipe, with the true posterior. It holds no rows; iterating makes them again.
 
     Examples
     --------

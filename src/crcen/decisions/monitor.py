@@ -156,7 +156,7 @@ class KeyEquationMonitor(ShownInOneLine):
         cohort: object = None,
         now: object = None,
     ) -> list[DriftAlarm]:
-        """Add a batch of rows whose labels are known.
+        """Add a batch of rows whose labels are known; return new alarms. Invalid input leaves the monitor unchanged.
 
         Parameters
         ----------
@@ -177,11 +177,6 @@ class KeyEquationMonitor(ShownInOneLine):
             Name of the batch in records, such as "2024-05"; with ``delay`` the cohort is the name.
         cohort, now : int, date or array of shape (n,) of them; int or date
             With ``delay``: when each row was scored, and the present cohort (by default the latest one seen).
-
-        Returns
-        -------
-        list of DriftAlarm
-            New alarms, possibly empty. Invalid input leaves the monitor unchanged.
         """
         if y is None:
             raise InvalidInput("update needs the labels y of the rows")

@@ -94,12 +94,7 @@ def save(model: Estimator, path: str | Path) -> Path:
         Fitted. Parts of the last two must be classifiers of this package, logistic regression, scalers, imputers,
         category encoders or column transformers.
     path : str or Path
-        The file; an existing one is replaced.
-
-    Returns
-    -------
-    Path
-        The file.
+        The file, which is also returned; an existing one is replaced.
 
     Raises
     ------
@@ -144,7 +139,7 @@ def save(model: Estimator, path: str | Path) -> Path:
 
 
 def load(path: str | Path, *, module: Any = None) -> Estimator:
-    """Read a model that `save` wrote; nothing in the file is executed.
+    """Read a fitted model as `save` wrote it; nothing in the file is executed.
 
     Parameters
     ----------
@@ -152,11 +147,6 @@ def load(path: str | Path, *, module: Any = None) -> Estimator:
         The file.
     module : nn.Module, or a callable that creates one
         For a saved `ModuleClassifier`: its file holds arrays only.
-
-    Returns
-    -------
-    fitted classifier
-        As it was saved.
 
     Raises
     ------

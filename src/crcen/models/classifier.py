@@ -182,62 +182,59 @@ class CRCENClassifier(FittedNetworks, ClassifierMixin, GroupedParameters):  # ty
             Rows of the same group, such as those of one patient, stay together in folds and in early stopping.
         """
         with transactional_fit(self):
-            self._fit(X, y, sample_weight, groups)
-        return self
-
-    def _fit(self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None, groups: ArrayLike | None) -> None:
-        need_torch()
-        recipe = self.recipe()
-        X, y = check_rows(self, X, y, reset=True)
-        classes, weights = check_classes(y), check_weights(sample_weight, X)
-        fitting.check_loss(recipe, len(classes))
-        labels = Labels.from_rows(classes, y, weights, self.pos_label, self.weighting)
-        rows = FitRows(X, y, weights, labels, groups=check_clusters(groups, len(y), "groups"))
-        price = rows.resolve(fitting.before_goal(self.weighting))
-        trained = self.training_weighting_at(price, rows.labels)
-        recipe, seed = recipe.settled(len(X)), fitting.base_seed(self.random_state)
-        jobs = fitting.member_jobs(recipe, trained, self.n_members, seed, rows)
-        balance, probability, folds, fold_jobs, rows_of_key = self._on_folds(recipe, trained, seed, rows)
-        if groups is not None and rows_of_key == fitting.TRAINING_ROWS and not (folds or recipe.early_stopping):
-            needed = "groups must go with calibration='out_of_fold' or early stopping, which hold rows out"
-            raise InvalidParameter(f"{needed}: got calibration={self.calibration!r}.", parameter="groups")
-        rows = replace(rows, folds=folds)
-        # Folds choose the number of epochs if it was left to the data, and if they are needed for logits only.
-        is_cut = self.max_epochs is None and recipe.draws_batches and not recipe.early_stopping
-        is_cut = is_cut and bool(folds) and isinstance(balance, str) and self.can_cut and not self.is_control
-        with progress_bar(type(self).__name__, visible=bool(self.verbose)) as progress:
-            train = self.training_on(rows)
-            if is_cut:
-                results = CutSchedule(train, rows, trained, jobs, fold_jobs).results(progress)
-            else:
-                results = train(jobs + fold_jobs, progress=progress)
-        oof = fitting.held_out_logits(results[self.n_members :], rows, trained if recipe.balance else None)
-        members = fitting.usable(results[: self.n_members], type(self).__name__)
-        ensemble, logits = fitting.assemble(trained, members, rows, is_balanced=recipe.balance)
-        ensemble = ensemble.mapped(fitting.fitted_map(probability, oof, rows, trained))
-        goal = goal_of(self.weighting)
-        if self.is_control:
-            key = on_rows(ensemble.key_equation(logits, rows.target, weights), fitting.TRAINING_ROWS)
+            need_torch()
+            recipe = self.recipe()
+            X, y = check_rows(self, X, y, reset=True)
+            classes, weights = check_classes(y), check_weights(sample_weight, X)
+            fitting.check_loss(recipe, len(classes))
+            labels = Labels.from_rows(classes, y, weights, self.pos_label, self.weighting)
+            rows = FitRows(X, y, weights, labels, groups=check_clusters(groups, len(y), "groups"))
+            price = rows.resolve(fitting.before_goal(self.weighting))
+            trained = self.training_weighting_at(price, rows.labels)
+            recipe, seed = recipe.settled(len(X)), fitting.base_seed(self.random_state)
+            jobs = fitting.member_jobs(recipe, trained, self.n_members, seed, rows)
+            balance, probability, folds, fold_jobs, rows_of_key = self._on_folds(recipe, trained, seed, rows)
+            if groups is not None and rows_of_key == fitting.TRAINING_ROWS and not (folds or recipe.early_stopping):
+                needed = "groups must go with calibration='out_of_fold' or early stopping, which hold rows out"
+                raise InvalidParameter(f"{needed}: got calibration={self.calibration!r}.", parameter="groups")
+            rows = replace(rows, folds=folds)
+            # Folds choose the number of epochs if it was left to the data, and if they are needed for logits only.
+            is_cut = self.max_epochs is None and recipe.draws_batches and not recipe.early_stopping
+            is_cut = is_cut and bool(folds) and isinstance(balance, str) and self.can_cut and not self.is_control
+            with progress_bar(type(self).__name__, visible=bool(self.verbose)) as progress:
+                train = self.training_on(rows)
+                if is_cut:
+                    results = CutSchedule(train, rows, trained, jobs, fold_jobs).results(progress)
+                else:
+                    results = train(jobs + fold_jobs, progress=progress)
+            oof = fitting.held_out_logits(results[self.n_members :], rows, trained if recipe.balance else None)
+            members = fitting.usable(results[: self.n_members], type(self).__name__)
+            ensemble, logits = fitting.assemble(trained, members, rows, is_balanced=recipe.balance)
+            ensemble = ensemble.mapped(fitting.fitted_map(probability, oof, rows, trained))
+            goal = goal_of(self.weighting)
+            if self.is_control:
+                key = on_rows(ensemble.key_equation(logits, rows.target, weights), fitting.TRAINING_ROWS)
+                if goal is not None:
+                    ensemble = fitting.at_goal(ensemble, goal, ensemble.priced(oof)[0], rows)
+                else:
+                    ensemble = ensemble.at_price(price)
+                write_fit(self, ensemble, recipe, Course.of(members), key)
+                return self
+            to_price = price.log_weights - trained.log_weights
+            ensemble, oof, logits = ensemble.at_price(price), oof + to_price, logits + to_price
+            own = logits, rows.target, weights
+            if balance == OUT_OF_FOLD:
+                seen = fitting.seen_rows(oof)
+                own = oof[seen], rows.target[seen], weights[seen]
+            if balance == OUT_OF_FOLD or (recipe.balance and trained is not price):
+                ensemble = fitting.solved_at_price(ensemble, *own)
             if goal is not None:
+                before = ensemble.shift
                 ensemble = fitting.at_goal(ensemble, goal, ensemble.priced(oof)[0], rows)
-            else:
-                ensemble = ensemble.at_price(price)
+                own = own[0] + (ensemble.shift - before), *own[1:]
+            key = on_rows(ensemble.key_equation(*own), rows_of_key)
             write_fit(self, ensemble, recipe, Course.of(members), key)
-            return
-        to_price = price.log_weights - trained.log_weights
-        ensemble, oof, logits = ensemble.at_price(price), oof + to_price, logits + to_price
-        own = logits, rows.target, weights
-        if balance == OUT_OF_FOLD:
-            seen = fitting.seen_rows(oof)
-            own = oof[seen], rows.target[seen], weights[seen]
-        if balance == OUT_OF_FOLD or (recipe.balance and trained is not price):
-            ensemble = fitting.solved_at_price(ensemble, *own)
-        if goal is not None:
-            before = ensemble.shift
-            ensemble = fitting.at_goal(ensemble, goal, ensemble.priced(oof)[0], rows)
-            own = own[0] + (ensemble.shift - before), *own[1:]
-        key = on_rows(ensemble.key_equation(*own), rows_of_key)
-        write_fit(self, ensemble, recipe, Course.of(members), key)
+        return self
 
     def training_on(self, rows: FitRows) -> Engine:
         """The engine that trains jobs on these rows, list by list; subclasses may have networks of another kind."""
@@ -351,69 +348,58 @@ class CRCENClassifier(FittedNetworks, ClassifierMixin, GroupedParameters):  # ty
             Class counts of the stream, for ``Alpha`` and ``"balanced"``, kept for later calls; default: those so far.
         """
         with transactional_fit(self):
-            self._partial = self._learn(X, y, classes, sample_weight, class_counts)
+            recipe = self.recipe()
+            if recipe.early_stopping or recipe.loss == ONE_AGAINST_ALL:
+                got = f"early_stopping={recipe.early_stopping}, loss={recipe.loss!r}"
+                raise InvalidParameter(f"partial_fit needs early_stopping=False and loss='cross_entropy': got {got}.")
+            before: Ensemble | None = getattr(self, "ensemble_", None)
+            X, y = check_rows(self, X, y, reset=before is None)
+            weights = check_weights(sample_weight, X)
+            given = np.asarray(y if classes is None else classes)
+            known = check_classes(given) if before is None else before.labels.classes
+            if classes is not None and not np.array_equal(np.unique(classes), known):
+                raise InvalidInput(f"classes must stay {known.tolist()}: got {np.unique(classes).tolist()}.")
+            unknown = ~np.isin(y, known)
+            if unknown.any():
+                raise InvalidInput(f"y must hold the labels {known.tolist()} only: got {y[unknown].tolist()[0]!r}.")
+            going_on = getattr(self, "status_", None) == UNBALANCED
+            state = dict(getattr(self, "_partial", {}))
+            if not going_on:
+                totals = np.zeros(len(known)) if before is None else np.array(before.weighting.counts)
+                seed = fitting.base_seed(self.random_state)
+                state = {"seed": seed, "totals": totals, "n_rows": float(totals.sum()), "class_counts": None}
+            if class_counts is not None:
+                state["class_counts"] = _counts(class_counts, known)
+            state["totals"] = state["totals"] + [weights[y == label].sum() for label in known]
+            state["n_rows"] += len(X)
+            counts = state["totals"] if state["class_counts"] is None else state["class_counts"]
+            if before is not None:
+                labels = before.labels
+            else:  # an absent class is the rarer one
+                totals = np.maximum(counts, 1e-300)
+                labels = Labels.from_totals(known, totals, np.ones(len(known)), self.pos_label, self.weighting)
+            price = _price(self.weighting, labels, counts)
+            trained = self.training_weighting_at(price, labels)
+            rows = FitRows(X, y, weights, labels)
+            fitted = None if before is None else _at_training_weight(before, trained)
+            encoding = _first_encoding(recipe, rows) if fitted is None else fitted.encoding.covering(rows.X)
+            if fitted is not None:  # networks keep their shape
+                hidden = tuple(layer.shape[2] for layer in fitted.weights[:-1])
+                recipe = recipe.replace(hidden=hidden, activation=fitted.activation)
+            elif recipe.encoding == "auto":
+                recipe = recipe.replace(encoding=_FIRST_ENCODING)
+            recipe = recipe.in_batches().replace(column_scales=False, balance=False)
+            recipe = recipe.settled(len(X) if fitted is None else 1)
+            trainer = self._taught(state, recipe, encoding, trained, fitted, rows)
+            if not trainer.is_finite:
+                raise TrainingFailed(f"no finite network is left: {Status.DIVERGED.value}, or look for extreme values.")
+            layers, biases = map(tuple, trainer.parameters())
+            group = NetworkGroup(encoding, layers, biases, recipe.activation)
+            ensemble = Ensemble.of(labels, trained, (group,)).at_price(price)
+            curve = np.append(self.loss_curve_ if going_on else [], trainer.take_objective())
+            write_fit(self, ensemble, recipe, Course(len(curve), curve, UNBALANCED))
+            self._partial = state | {"trainer": trainer.state()}
         return self
-
-    def _learn(
-        self,
-        X: Rows,
-        y: ArrayLike,
-        classes: ArrayLike | None,
-        sample_weight: ArrayLike | None,
-        class_counts: Mapping[Any, float] | None,
-    ) -> dict[str, Any]:
-        """One pass over rows; returns the state for the next call."""
-        recipe = self.recipe()
-        if recipe.early_stopping or recipe.loss == ONE_AGAINST_ALL:
-            got = f"early_stopping={recipe.early_stopping}, loss={recipe.loss!r}"
-            raise InvalidParameter(f"partial_fit needs early_stopping=False and loss='cross_entropy': got {got}.")
-        before: Ensemble | None = getattr(self, "ensemble_", None)
-        X, y = check_rows(self, X, y, reset=before is None)
-        weights = check_weights(sample_weight, X)
-        given = np.asarray(y if classes is None else classes)
-        known = check_classes(given) if before is None else before.labels.classes
-        if classes is not None and not np.array_equal(np.unique(classes), known):
-            raise InvalidInput(f"classes must stay {known.tolist()}: got {np.unique(classes).tolist()}.")
-        unknown = ~np.isin(y, known)
-        if unknown.any():
-            raise InvalidInput(f"y must hold the labels {known.tolist()} only: got {y[unknown].tolist()[0]!r}.")
-        going_on = getattr(self, "status_", None) == UNBALANCED
-        state = dict(getattr(self, "_partial", {}))
-        if not going_on:
-            totals = np.zeros(len(known)) if before is None else np.array(before.weighting.counts)
-            seed = fitting.base_seed(self.random_state)
-            state = {"seed": seed, "totals": totals, "n_rows": float(totals.sum()), "class_counts": None}
-        if class_counts is not None:
-            state["class_counts"] = _counts(class_counts, known)
-        state["totals"] = state["totals"] + [weights[y == label].sum() for label in known]
-        state["n_rows"] += len(X)
-        counts = state["totals"] if state["class_counts"] is None else state["class_counts"]
-        if before is not None:
-            labels = before.labels
-        else:  # an absent class is the rarer one
-            totals = np.maximum(counts, 1e-300)
-            labels = Labels.from_totals(known, totals, np.ones(len(known)), self.pos_label, self.weighting)
-        price = _price(self.weighting, labels, counts)
-        trained = self.training_weighting_at(price, labels)
-        rows = FitRows(X, y, weights, labels)
-        fitted = None if before is None else _at_training_weight(before, trained)
-        encoding = _first_encoding(recipe, rows) if fitted is None else fitted.encoding.covering(rows.X)
-        if fitted is not None:  # networks keep their shape
-            hidden = tuple(layer.shape[2] for layer in fitted.weights[:-1])
-            recipe = recipe.replace(hidden=hidden, activation=fitted.activation)
-        elif recipe.encoding == "auto":
-            recipe = recipe.replace(encoding=_FIRST_ENCODING)
-        recipe = recipe.in_batches().replace(column_scales=False, balance=False)
-        recipe = recipe.settled(len(X) if fitted is None else 1)
-        trainer = self._taught(state, recipe, encoding, trained, fitted, rows)
-        if not trainer.is_finite:
-            raise TrainingFailed(f"no finite network is left: {Status.DIVERGED.value}, or look for extreme values.")
-        layers, biases = map(tuple, trainer.parameters())
-        group = NetworkGroup(encoding, layers, biases, recipe.activation)
-        ensemble = Ensemble.of(labels, trained, (group,)).at_price(price)
-        curve = np.append(self.loss_curve_ if going_on else [], trainer.take_objective())
-        write_fit(self, ensemble, recipe, Course(len(curve), curve, UNBALANCED))
-        return state | {"trainer": trainer.state()}
 
     def _taught(
         self,

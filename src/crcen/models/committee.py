@@ -131,34 +131,31 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
         """
         # Threads of linear algebra would mostly wait, and keep cores from the members meanwhile.
         with transactional_fit(self), threadpoolctl.threadpool_limits(1, user_api="blas"):
-            self._fit(X, y, sample_weight, groups)
+            start, kinds = time.perf_counter(), self._kinds()
+            clock = Clock(self.time_limit)
+            X, y = check_rows(self, X, y, reset=True)
+            classes, weights = check_classes(y), check_weights(sample_weight, X)
+            labels = Labels.from_rows(classes, y, weights, self.pos_label, self.weighting)
+            seed = fitting.base_seed(self.random_state)
+            folds = checked_folds(self.cv, X, y, weights, labels, groups, seed)
+            rows = fitting.FitRows(X, y, weights, labels, folds)
+            price = rows.resolve(fitting.before_goal(self.weighting))
+            self.notes_: list[str] = []
+            if not kinds:
+                kinds, self.notes_ = registry.default_members(len(X), len(classes), self.effort)
+            task = self._task(rows, seed)
+            with progress_bar(type(self).__name__, visible=bool(self.verbose)) as progress:
+                # Time is kept for the weights of the members, and with the most effort for repeated fits.
+                most = 0.6 if self.effort == "best" else 0.95
+                found = self._search(kinds, replace(task, folds=folds), clock.share(most), part_of(progress, 0.0, most))
+                if self.effort == "best":
+                    n_repeats = _REPEATS_IN_TIME if clock.is_limited else _REPEATS
+                    again = (self._folds_again(rows, groups, seed + i) for i in range(1, n_repeats))
+                    found = self._repeat(found, kinds, replace(task, folds=folds), again, clock.share(0.95))
+            self._combine(found, rows, price, seed)
+            fitting.move_to_goal(self, rows)
+            self.n_splits_, self.fit_time_ = len(folds), time.perf_counter() - start
         return self
-
-    def _fit(self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None, groups: ArrayLike | None) -> None:
-        start, kinds = time.perf_counter(), self._kinds()
-        clock = Clock(self.time_limit)
-        X, y = check_rows(self, X, y, reset=True)
-        classes, weights = check_classes(y), check_weights(sample_weight, X)
-        labels = Labels.from_rows(classes, y, weights, self.pos_label, self.weighting)
-        seed = fitting.base_seed(self.random_state)
-        folds = checked_folds(self.cv, X, y, weights, labels, groups, seed)
-        rows = fitting.FitRows(X, y, weights, labels, folds)
-        price = rows.resolve(fitting.before_goal(self.weighting))
-        self.notes_: list[str] = []
-        if not kinds:
-            kinds, self.notes_ = registry.default_members(len(X), len(classes), self.effort)
-        task = self._task(rows, seed)
-        with progress_bar(type(self).__name__, visible=bool(self.verbose)) as progress:
-            # Time is kept for the weights of the members, and with the most effort for repeated fits.
-            most = 0.6 if self.effort == "best" else 0.95
-            found = self._search(kinds, replace(task, folds=folds), clock.share(most), part_of(progress, 0.0, most))
-            if self.effort == "best":
-                n_repeats = _REPEATS_IN_TIME if clock.is_limited else _REPEATS
-                again = (self._folds_again(rows, groups, seed + i) for i in range(1, n_repeats))
-                found = self._repeat(found, kinds, replace(task, folds=folds), again, clock.share(0.95))
-        self._combine(found, rows, price, seed)
-        fitting.move_to_goal(self, rows)
-        self.n_splits_, self.fit_time_ = len(folds), time.perf_counter() - start
 
     def _task(self, rows: fitting.FitRows, seed: int) -> MemberTask:
         """What members are fitted on; of two classes the positive one is number 1."""
@@ -251,7 +248,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
                 self.notes_.append(f"{name} was left out: {error}")
                 continue
             self.notes_.append(f"{name} failed and was left out: {' '.join(str(error).split())}")
-            warnings.warn(self.notes_[-1], UserWarning, stacklevel=5)
+            warnings.warn(self.notes_[-1], UserWarning, stacklevel=3)
         if not found:
             last = sorted(failures.values(), key=lambda error: not isinstance(error, OutOfTime))[-1]
             if isinstance(last, CrcenError):
@@ -298,7 +295,7 @@ class CommitteeClassifier(FittedEnsemble, ClassifierMixin, BaseEstimator):  # ty
                     ended.add(name)
                     if not isinstance(error, OutOfTime):
                         self.notes_.append(f"a repeated search of {name} failed: {' '.join(str(error).split())}")
-                        warnings.warn(self.notes_[-1], UserWarning, stacklevel=5)
+                        warnings.warn(self.notes_[-1], UserWarning, stacklevel=3)
                     continue
                 seconds[name] = time.perf_counter() - start
                 parts, spent = (*one.parts, *fitted.parts), one.seconds + seconds[name]

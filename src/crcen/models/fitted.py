@@ -109,11 +109,6 @@ class FittedEnsemble:
             decision, or the most probable class if the decision is an action.
         random_state : int, default=0
             Seed of the sampled orders.
-
-        Returns
-        -------
-        Reasons
-            ``values``, their ``errors``, and ``sentences(3)`` with the strongest reasons in words.
         """
         check_is_fitted(self)
         rows = check_rows(self, X, reset=False)
@@ -266,11 +261,6 @@ def stationarity(model: FittedNetworks, X: Rows, y: ArrayLike, sample_weight: Ar
         Fitted.
     X, y, sample_weight
         The training rows of the model.
-
-    Returns
-    -------
-    Stationarity
-        The gradient, layer by layer.
     """
     check_is_fitted(model)
     rows = check_rows(model, X, reset=False)

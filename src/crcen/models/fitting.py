@@ -45,6 +45,7 @@ class FitRows:
     labels: Labels
     folds: list[Fold] = field(default_factory=list)
     groups: Clusters | None = None  # rows that stay together in folds and in early stopping
+    _prices: list[tuple[object, Index | None, Price]] = field(default_factory=list, init=False)
 
     @cached_property
     def target(self) -> Index:
@@ -55,10 +56,6 @@ class FitRows:
     def engine_target(self) -> Bools | Index:
         """What networks are trained on: whether rows are positive, or class numbers without a positive class."""
         return self.target if self.labels.positive is None else self.target == self.labels.column
-
-    @cached_property
-    def _prices(self) -> list[tuple[object, Index | None, Price]]:
-        return []
 
     def take(self, rows: Index) -> "FitRows":
         """Some of the rows."""
@@ -133,9 +130,9 @@ def usable(results: Sequence[TrainingResult], name: str) -> list[TrainingResult]
     if len(finite) < len(results):
         lost = len(results) - len(finite)
         message = f"{lost} of {len(results)} members diverged and were left out: {Status.DIVERGED.value}."
-        warnings.warn(message, ConvergenceWarning, stacklevel=4)
+        warnings.warn(message, ConvergenceWarning, stacklevel=3)
     if any(result.status is Status.MAX_EPOCHS for result in finite):
-        warnings.warn(f"{name}: {Status.MAX_EPOCHS.value}.", ConvergenceWarning, stacklevel=4)
+        warnings.warn(f"{name}: {Status.MAX_EPOCHS.value}.", ConvergenceWarning, stacklevel=3)
     return finite
 
 
@@ -171,7 +168,7 @@ def assemble(
         residual = key_equation_of_logits(rows.target, logits, weighting, rows.weights).residual
         if not residual <= _BALANCED:
             message = f"the key equation holds to {residual:.1e} only; look for extreme values, or standardize columns."
-            warnings.warn(message, ConvergenceWarning, stacklevel=4)
+            warnings.warn(message, ConvergenceWarning, stacklevel=3)
     return ensemble, logits
 
 

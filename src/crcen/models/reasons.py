@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crcen._support.lazy import pd, threadpoolctl
-from crcen._support.text import label_key, listed
+from crcen._support.text import attributes, label_key, listed
 from crcen.exceptions import InvalidInput, InvalidParameter
 from crcen.models.ensemble import Ensemble, apply_map
 from crcen.models.members.tree_arrays import TreeEnsemble
@@ -62,14 +62,9 @@ class Reasons(Shown):
         return [f"{one} rather than {other}" for one, other in zip(self.classes, self.rivals, strict=True)]
 
     def sentences(self, number: int = 3, n_rows: int | None = None) -> list[list[str]]:
-        """The strongest reasons of every row in words, such as "balance 2,310: +1.4 log-odds".
+        """The strongest reasons of every row, or of the first ``n_rows``, such as "balance 2,310: +1.4 log-odds".
 
-        Parameters
-        ----------
-        number : int, default=3
-            Number of reasons, at most the number of columns.
-        n_rows : int, optional
-            Number of rows; by default all.
+        Each row has this number of reasons, at most the number of columns.
         """
         number = check_whole_number(number, "number", 1)
         order = np.argsort(-np.abs(self.values[:n_rows]), axis=1, kind="stable")[:, :number]
@@ -92,15 +87,8 @@ class Reasons(Shown):
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         pairs = {"classes": self.classes, "rivals": self.rivals}
-        return {
-            "columns": list(self.columns),
-            "values": self.values.tolist(),
-            "errors": self.errors.tolist(),
-            "log_odds": self.log_odds.tolist(),
-            "base": self.base.tolist() if isinstance(self.base, np.ndarray) else self.base,
-            "standard_error": self.standard_error,
-            **{name: [str(one) for one in labels] for name, labels in pairs.items() if labels is not None},
-        }
+        labelled = {name: [str(one) for one in labels] for name, labels in pairs.items() if labels is not None}
+        return attributes(self, "columns values errors log_odds base standard_error") | labelled
 
     @property
     def about(self) -> str:

@@ -91,10 +91,8 @@ def check_rows(estimator: Estimator, X: Rows, y: ArrayLike = "no_validation", *,
             raise
         lengths = "X and y must have the same number of rows: " if "inconsistent" in str(error) else ""
         raise InvalidInput(f"{lengths}{error}") from error
-    rows = checked[0] if isinstance(checked, tuple) else checked
-    if issparse(rows):
-        rows = _dense(rows)
-        checked = (rows, checked[1]) if isinstance(checked, tuple) else rows
+    rows, *labels = checked if isinstance(checked, tuple) else (checked,)
+    rows = _dense(rows) if issparse(rows) else rows
     if takes_any and reset:
         estimator.row_shape_, estimator.has_whole_rows_ = rows.shape[1:], False
     members = () if reset else getattr(getattr(estimator, "ensemble_", None), "members", ())
@@ -115,7 +113,7 @@ def check_rows(estimator: Estimator, X: Rows, y: ArrayLike = "no_validation", *,
             cure = f"{told}impute or drop them first, for example with sklearn.impute.SimpleImputer"
         found = f"Input X contains {' and '.join(kinds)} in column {listed(bad, 5)}"
         raise InvalidInput(f"{found}; {type(estimator).__name__} needs finite numbers, so {cure}.")
-    return checked
+    return (rows, *labels) if labels else rows
 
 
 def _is_table(X: Rows) -> bool:

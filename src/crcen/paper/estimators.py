@@ -664,8 +664,7 @@ class ResampledClassifier(SignedScoreClassifier, GroupedParameters):
         return scaler.inverse_transform(rows), labels
 
     def _learn(self, X: Array, is_pos: Bools) -> None:
-        names = ("hidden", "l2", "max_epochs", "schedule", "n_members", "device", "random_state")
-        given = {name: getattr(self, name) for name in names}
+        given = {name: value for name, value in self.get_params(deep=False).items() if name != "sampler"}
         rows, target = self.resample(X, is_pos.astype(np.int64))
         self.network_ = CRCENClassifier(None, **{**PAPER, **given}, pos_label=1).fit(rows, target)
 

@@ -380,8 +380,6 @@ class EmbeddedNeighboursClassifier(LossNetwork):
     Designed for images and pretrained networks. Here it starts from random weights, draws quintuplets within ordinary
     batches, and keeps at most ``max_neighbors`` rows per cluster (``n_kept_`` of ``n_rows_``). ``predict_proba`` is the
     softmax of the margins, which ranks rows but is no posterior: calibrate it.
-
-    Huang, Li, Loy, Tang, "Learning deep representation for imbalanced classification", CVPR 2016.
     """
 
     _why_no_posterior = "decides by distances to neighbours, which are not probabilities"

@@ -58,17 +58,13 @@ def factory(path: str, *, is_papers: bool = False, **defaults: object) -> Make:
     return make
 
 
-def _own(path: str, *, is_papers: bool = False, **defaults: object) -> Make:
-    return factory(f"crcen.paper.{path}", is_papers=is_papers, **defaults)
-
-
 def _own_method(
     label: str, summary: str, source: str, path: str, changes: str, probabilities: str = "natural", **about: Any
 ) -> Method:
     """A system outside the paper's comparison that this package implements; ``about`` are further fields."""
     source, defaults = f"this package, after {source}", about.pop("defaults", {})
     about |= {"in_paper": False, "in_table3": False}
-    return Method(label, summary, source, _own(path, **defaults), changes, probabilities, **about)
+    return Method(label, summary, source, factory(f"crcen.paper.{path}", **defaults), changes, probabilities, **about)
 
 
 def _library_method(label: str, summary: str, kind: str, probabilities: str, is_papers: bool = True) -> Method:
@@ -80,7 +76,7 @@ def _library_method(label: str, summary: str, kind: str, probabilities: str, is_
 def _resampled(name: str) -> Method:
     label, training = name.upper(), NetworkTraining(None, "balanced", sampler=name)
     summary = f"rows rebalanced by {label}, then the plain network"
-    make = _own("estimators.ResampledClassifier", sampler=name)
+    make = factory("crcen.paper.estimators.ResampledClassifier", sampler=name)
     source = f"imbalanced-learn's {label}, this package's network"
     return Method(label, summary, source, make, "rows", "calibrate", training=training)
 
@@ -95,20 +91,20 @@ _BALANCED = NetworkTraining("balanced", "balanced")
 _SQUARED = NetworkTraining("balanced", "balanced", "squared_error")
 _GRID, _ONE, _COST = Tuning(), Tuning(networks=1), Tuning("cost", networks=1)
 _NATURAL = Tuning(is_natural=True)
-_PAPER = "estimators.CRCENClassifier"
+_PAPER = "crcen.paper.estimators.CRCENClassifier"
 
 # One paragraph per method: label, summary, source; factory, changes, probabilities, search.
 # fmt: off
 METHODS: dict[str, Method] = {
     "mlp": Method(
         "MLP", "network with plain cross entropy, decided at 1/2", "this package, weighting=None",
-        _own(_PAPER, is_papers=True, weighting=None), training=NetworkTraining(None, None)),
+        factory(_PAPER, is_papers=True, weighting=None), training=NetworkTraining(None, None)),
     "csmlp": Method(
         "CSMLP", "network with class-weighted squared error on ±1 targets", "this package, after Castro and Braga 2013",
-        _own("estimators.CSMLPClassifier"), "loss", training=_SQUARED),
+        factory("crcen.paper.estimators.CSMLPClassifier"), "loss", training=_SQUARED),
     "crcen": Method(
         "CRCEN", "network with class-wise reweighted cross entropy, α = 1", "this package, after Li and Zhu",
-        _own(_PAPER, is_papers=True), "loss", training=_BALANCED),
+        factory(_PAPER, is_papers=True), "loss", training=_BALANCED),
     "adasyn": _resampled("adasyn"),
     "smote": _resampled("smote"),
     "rusboost": _library_method("RUSB", "RUSBoost with default base classifier", "RUSBoostClassifier", "calibrate"),
@@ -118,11 +114,11 @@ METHODS: dict[str, Method] = {
         "BRF", "balanced random forest with defaults", "BalancedRandomForestClassifier", "factor"),
     "mlp_threshold": Method(
         "MLP, threshold", "network with plain cross entropy, decided at 1−λ", "this package, the control",
-        _own("estimators.MovedThresholdClassifier", is_papers=True), "threshold",
+        factory("crcen.paper.estimators.MovedThresholdClassifier", is_papers=True), "threshold",
         training=NetworkTraining(None, "balanced"), in_paper=False),
     "crcen_ensemble": Method(
         "CRCEN, averaged", "several CRCEN networks averaged as logits", "this package",
-        _own(_PAPER, is_papers=True, n_members=8), "loss vote", training=_BALANCED, in_paper=False),
+        factory(_PAPER, is_papers=True, n_members=8), "loss vote", training=_BALANCED, in_paper=False),
     "adaboost": Method(
         "AdaBoost", "AdaBoost with stumps", "scikit-learn's AdaBoostClassifier, after Freund and Schapire 1997",
         factory("sklearn.ensemble.AdaBoostClassifier"), "loss vote", "calibrate", in_paper=False, in_table3=False),

@@ -98,10 +98,6 @@ def fit_ray(
     **parameters
         Any other parameter of `CRCENClassifier`. ``batch_size`` counts the rows of all workers, 1024 by default.
 
-    Returns
-    -------
-    CRCENClassifier
-
     Raises
     ------
     InvalidParameter

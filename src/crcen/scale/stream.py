@@ -107,10 +107,6 @@ def fit_stream(
         ``Schedule(batch_size=1024)``, an ``l2`` of 100 divided by the number of rows, at most 1e-4, and
         ``encoding="standard"``, the only one that a stream supports.
 
-    Returns
-    -------
-    CRCENClassifier
-
     Raises
     ------
     DataUnavailable

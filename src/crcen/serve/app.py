@@ -38,7 +38,7 @@ from crcen._support.progress import report_to
 from crcen._support.text import Values, attributes, json_value
 from crcen.commands.inputs import require, require_input
 from crcen.serve.served_model import Options, json_body, number
-from crcen.serve.server import LOOPBACK, TEMPLATES, Endpoint, Guard, bound_socket, routed, run_server
+from crcen.serve.server import LOOPBACK, TEMPLATES, Endpoint, Guard, bound_socket, read_body, routed, run_server
 from crcen.tables.reading import open_table
 from crcen.tables.writing import TableWriter
 from crcen.theory.goals import GOALS
@@ -508,12 +508,7 @@ def run_app(folder: Path, port: int, started: Callable[[str], None], *, browser:
 
 
 async def _given(request: Request) -> Options:
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > 1_000_000:
-            raise HTTPException(413, "options are at most 1 MB.")
-    found = json_body(body)
+    found = json_body(await read_body(request, 1_000_000, HTTPException(413, "options are at most 1 MB.")))
     if not isinstance(found, dict):
         raise InvalidInput("options must be an object.")
     return found

@@ -248,6 +248,16 @@ class _Server(uvicorn.Server):
             _LOGGER.error("models were not reloaded, the old ones stay in use: %s", error)
 
 
+async def read_body(request: Request, most: int, too_large: HTTPException) -> bytes:
+    """The body of a request; the error is raised for one of more bytes than ``most``."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > most:
+            raise too_large
+    return bytes(body)
+
+
 def bound_socket(host: str, port: int) -> socket.socket:
     """A listening socket; a used port is an error with one sentence."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -552,18 +562,11 @@ class Service:
         length = request.headers.get("content-length", "")
         if length.isdigit() and int(length) > most:
             raise too_large
-        parts: list[bytes] = []
-        size = 0
         try:
             async with asyncio.timeout(self.settings.timeout):
-                async for part in request.stream():
-                    size += len(part)
-                    if size > most:
-                        raise too_large
-                    parts.append(part)
+                return await read_body(request, most, too_large)
         except TimeoutError:
             raise HTTPException(408, f"the body did not arrive within {self.settings.timeout:g} s.") from None
-        return b"".join(parts)
 
     async def _run(self, work: Callable[[], T], size: int) -> T:
         """Small requests at once; large ones in a thread, with a limited queue and a time limit."""

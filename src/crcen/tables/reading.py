@@ -25,7 +25,7 @@ _MEMORY_TIMES = 6  # memory over the size of the files, at least: look and fit w
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table that was opened but not read: files, a query, or the data frame ``native``."""
+    """A table that was opened, to be read any number of times: files, a query, or the data frame ``native``."""
 
     name: str
     columns: tuple[str, ...]
@@ -167,11 +167,6 @@ def open_table(data: TableLike, read: ReadOptions | None = None, *, is_strict: b
         What is not to be detected.
     is_strict : bool, default=True
         Whether options that this kind of table would ignore are errors.
-
-    Returns
-    -------
-    Table
-        To be read whole or in chunks, any number of times.
 
     Raises
     ------

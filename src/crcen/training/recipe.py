@@ -247,12 +247,10 @@ class Recipe(Schedule, Inputs):
 
     hidden: tuple[int, ...] = option((32,), layer_sizes)
     l2: float = option(1e-4, number, low=0)  # the penalty on weights
-    # passes over the rows. ``None``: 30 for Adam (fewer from 17,000 rows, where 4,000 steps are enough, but at least
-    # 5), 500 iterations for L-BFGS
-    max_epochs: int | None = option(None, number, low=1, integer=True)
-    # the input layer (see `crcen.training.network`). ``"auto"``: ``"steps"`` with a hidden layer, otherwise
-    # ``"standard"``
-    encoding: str = option("auto", choice, allowed=("auto", *ENCODINGS))
+    max_epochs: int | None = option(
+        None, number, low=1, integer=True
+    )  # passes over the rows; `settled` has the default
+    encoding: str = option("auto", choice, allowed=("auto", *ENCODINGS))  # one, where `Inputs` may hold several
     balance: bool = option(True, flag)  # whether the output bias is solved for after training
 
     @classmethod

@@ -85,14 +85,14 @@ def _fit(task: MemberTask, rate: float, rows: Index, n_trees: int, held_out: Ind
         verbose=False,
         allow_writing_files=False,
     )
-    pools = [
-        catboost.Pool(task.X[own], task.target[own], weight=task.weights[own])
-        for own in (rows, held_out)
-        if own is not None
-    ]
+
+    def pool(own: Index) -> Any:
+        return catboost.Pool(task.X[own], task.target[own], weight=task.weights[own])
+
     if held_out is None:
-        return model.fit(pools[0])
-    return model.fit(pools[0], eval_set=pools[1], use_best_model=False, early_stopping_rounds=round(_WAIT / rate))
+        return model.fit(pool(rows))
+    judged = pool(held_out)
+    return model.fit(pool(rows), eval_set=judged, use_best_model=False, early_stopping_rounds=round(_WAIT / rate))
 
 
 def _losses(model: Estimator) -> list[float]:

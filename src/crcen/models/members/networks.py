@@ -103,14 +103,12 @@ class Networks(MemberKind):
 
         is_binary = task.search_rows is not None and task.search_rows.labels.positive is not None
         target = task.target == 1 if is_binary else task.target
-
-        def job(recipe: Recipe, number: int) -> TrainingJob:
-            seeds = {"seed": member_seed(task.seed, number), "shuffle_seed": task.seed}
-            outputs = None if is_binary else task.n_classes
-            return TrainingJob.by(recipe, np.ones(task.n_classes), outputs=outputs, **seeds)
-
+        weights, outputs = np.ones(task.n_classes), None if is_binary else task.n_classes
+        how = {"outputs": outputs, "shuffle_seed": task.seed}
         jobs = [
-            job(recipe, number).replace(stop_epoch=epochs) for recipe, epochs in chosen for number in range(N_NETWORKS)
+            TrainingJob.by(recipe, weights, seed=member_seed(task.seed, number), stop_epoch=epochs, **how)
+            for recipe, epochs in chosen
+            for number in range(N_NETWORKS)
         ]
         results = train(task.X, target, jobs, sample_weight=task.weights, device=task.device)
         return tuple(_group(results[first : first + N_NETWORKS]) for first in range(0, len(results), N_NETWORKS))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import clone
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags
 
 from crcen._support.progress import part_of, progress_bar
 from crcen.exceptions import InvalidParameter
@@ -96,51 +96,50 @@ class CRCENClassifierCV(CRCENClassifier):
     ) -> "CRCENClassifierCV":
         """Search, choose and refit, as `CRCENClassifier.fit`; ``groups`` are also given to a splitter ``cv``."""
         with transactional_fit(self):
-            self._search_and_refit(X, y, sample_weight, groups)
+            start = time.perf_counter()
+            settings, search = self._settings(), Search.of(self.search)
+            scoring = self._scoring(settings)
+            X, y = check_rows(self, X, y, reset=True)
+            classes, weights = check_classes(y), check_weights(sample_weight, X)
+            fitting.check_loss(settings[0].recipe, len(classes))
+            with_costs = next((one.weighting for one in settings if isinstance(one.weighting, CostMatrix)), None)
+            labels = Labels.from_rows(classes, y, weights, self.pos_label, with_costs or goal_of(self.weighting))
+            seed = fitting.base_seed(self.random_state)
+            folds = checked_folds(self.cv, X, y, weights, labels, groups, seed)
+            rows = FitRows(X, y, weights, labels, folds)
+            settings = [replace(setting, recipe=setting.recipe.settled(len(X))) for setting in settings]
+            bound = None if search.memory_bytes is None else search.memory_bytes // 2
+            with progress_bar(type(self).__name__, visible=bool(self.verbose)) as progress:
+                how = {"sample_weight": weights, "device": self.device, "memory_bytes": bound}
+                train = trainer_on(search.engine, X, rows.engine_target, len(classes), **how)
+                run = searching.SearchRun(rows, scoring, seed, train, search.memory_bytes)
+                first = part_of(progress, 0.0, 0.5)
+                if search.halving:
+                    outcomes = run.screened(settings, progress=first)
+                else:
+                    outcomes = run.outcomes(settings, halving=False, progress=first)
+                # Borders of the grid that may be crossed are those of parameters that were not given.
+                l2 = search.widen is True or (search.widen == "auto" and isinstance(self.l2, tuple) and self.l2 == _L2)
+                may_cross = {"l2": l2, "epochs": bool(search.widen) and self.max_epochs is None}
+                outcomes = searching.widened(run, outcomes, **may_cross, progress=part_of(progress, 0.5, 0.7))
+                few = searching.best_few(outcomes, search.n_settings)
+                kept = searching.refit_settings(run, few, self.n_members, part_of(progress, 0.7, 1.0))
+            self._keep(kept, rows)
+            fitting.move_to_goal(self, rows)
+            self.best_settings_ = [
+                one.outcome.setting.params() | {"epochs": one.outcome.epochs, "score": one.outcome.merit}
+                for one in kept
+            ]
+            chosen, self.scorer_ = kept[0].outcome, scoring
+            self.best_index_, self.best_params_ = outcomes.index(chosen), chosen.setting.params()
+            self.best_epochs_, self.best_score_ = chosen.epochs, float(chosen.scores.mean())
+            self.cv_results_, self.search_notes_ = (
+                searching.score_table(outcomes),
+                searching.border_notes(chosen, outcomes),
+            )
+            self.n_splits_, self.oof_counts_ = len(folds), searching.operating_points(outcomes, rows)
+            self.search_time_ = time.perf_counter() - start
         return self
-
-    def _search_and_refit(
-        self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None, groups: ArrayLike | None
-    ) -> None:
-        start = time.perf_counter()
-        settings, search = self._settings(), Search.of(self.search)
-        scoring = self._scoring(settings)
-        X, y = check_rows(self, X, y, reset=True)
-        classes, weights = check_classes(y), check_weights(sample_weight, X)
-        fitting.check_loss(settings[0].recipe, len(classes))
-        with_costs = next((one.weighting for one in settings if isinstance(one.weighting, CostMatrix)), None)
-        labels = Labels.from_rows(classes, y, weights, self.pos_label, with_costs or goal_of(self.weighting))
-        seed = fitting.base_seed(self.random_state)
-        folds = checked_folds(self.cv, X, y, weights, labels, groups, seed)
-        rows = FitRows(X, y, weights, labels, folds)
-        settings = [replace(setting, recipe=setting.recipe.settled(len(X))) for setting in settings]
-        bound = None if search.memory_bytes is None else search.memory_bytes // 2
-        with progress_bar(type(self).__name__, visible=bool(self.verbose)) as progress:
-            how = {"sample_weight": weights, "device": self.device, "memory_bytes": bound}
-            train = trainer_on(search.engine, X, rows.engine_target, len(classes), **how)
-            run = searching.SearchRun(rows, scoring, seed, train, search.memory_bytes)
-            first = part_of(progress, 0.0, 0.5)
-            if search.halving:
-                outcomes = run.screened(settings, progress=first)
-            else:
-                outcomes = run.outcomes(settings, halving=False, progress=first)
-            # Borders of the grid that may be crossed are those of parameters that were not given.
-            l2 = search.widen is True or (search.widen == "auto" and isinstance(self.l2, tuple) and self.l2 == _L2)
-            may_cross = {"l2": l2, "epochs": bool(search.widen) and self.max_epochs is None}
-            outcomes = searching.widened(run, outcomes, **may_cross, progress=part_of(progress, 0.5, 0.7))
-            few = searching.best_few(outcomes, search.n_settings)
-            kept = searching.refit_settings(run, few, self.n_members, part_of(progress, 0.7, 1.0))
-        self._keep(kept, rows)
-        fitting.move_to_goal(self, rows)
-        self.best_settings_ = [
-            one.outcome.setting.params() | {"epochs": one.outcome.epochs, "score": one.outcome.merit} for one in kept
-        ]
-        chosen, self.scorer_ = kept[0].outcome, scoring
-        self.best_index_, self.best_params_ = outcomes.index(chosen), chosen.setting.params()
-        self.best_epochs_, self.best_score_ = chosen.epochs, float(chosen.scores.mean())
-        self.cv_results_, self.search_notes_ = searching.score_table(outcomes), searching.border_notes(chosen, outcomes)
-        self.n_splits_, self.oof_counts_ = len(folds), searching.operating_points(outcomes, rows)
-        self.search_time_ = time.perf_counter() - start
 
     def __sklearn_tags__(self) -> Tags:
         """Any number of classes, unless one of the weightings is a price of two."""
@@ -297,7 +296,7 @@ def _seeded(estimator: Estimator, pos_label: object) -> Estimator:
     if "pos_label" in params:
         copy.set_params(pos_label=pos_label)
     if "random_state" in params and not isinstance(params["random_state"], int | np.integer):
-        copy.set_params(random_state=int(check_random_state(params["random_state"]).randint(2**31 - 1)))
+        copy.set_params(random_state=base_seed(params["random_state"]))
     return copy
 
 

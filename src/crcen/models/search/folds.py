@@ -42,15 +42,10 @@ class TimeSplit:
     def split(
         self, X: Rows, y: ArrayLike | None = None, groups: ArrayLike | None = None
     ) -> Iterator[tuple[Index, Index]]:
-        """Row numbers of each training and test fold.
+        """Row numbers of each training and test fold; X is ignored.
 
-        Parameters
-        ----------
-        X : ignored
-        y : array of shape (n,)
-            Labels, two classes or more; the rarest one sets the cuts.
-        groups : array of shape (n,)
-            Time of each row: numbers or times, not missing.
+        ``y`` holds labels (n,) of two classes or more, of which the rarest one sets the cuts; ``groups`` the time of
+        each row (n,), numbers or times, not missing.
         """
         if groups is None or y is None:
             raise InvalidInput("TimeSplit needs y, and the times of the rows as groups.")

@@ -532,11 +532,11 @@ def widened(run: SearchRun, outcomes: list[Outcome], *, l2: bool, epochs: bool, 
     """
     found, tried = list(outcomes), {_key(outcome.setting) for outcome in outcomes}
     for step in range(_BORDER_STEPS):
-        candidates = [s for s in _beyond(_best(found), found, l2, epochs) if _key(s) not in tried]
+        before = _best(found)
+        candidates = [s for s in _beyond(before, found, l2, epochs) if _key(s) not in tried]
         if not candidates:
             break
         tried.update(map(_key, candidates))
-        before = _best(found)
         own = part_of(progress, step / _BORDER_STEPS, (step + 1) / _BORDER_STEPS)
         try:
             found += run.outcomes(candidates, halving=False, progress=own)
