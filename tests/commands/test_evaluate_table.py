@@ -15,6 +15,7 @@ import crcen
 from crcen import (
     Budget,
     CostMatrix,
+    CRCENClassifierCV,
     InvalidInput,
     InvalidParameter,
     evaluate_table,
@@ -275,13 +276,19 @@ def test_rows_without_a_class_and_what_is_refused(three):
             evaluate_table(three, frame, **options)
 
 
-def test_wrong_shares_by_an_estimate_are_not_advice_to_estimate_them(three):
+def test_shares_that_were_estimated_are_not_tested_on_the_same_rows(three):
     rows = three_rows(1500, 4).assign(site=np.arange(1500) % 2)
     rows.loc[rows.index[rows["state"] == "fine"][:150], "state"] = "brøken"
-    for prevalence, is_advised in ((None, True), ("auto", False)):
+    for prevalence, is_tested in ((None, True), ("auto", False)):
         found = evaluate_table(three, rows, prevalence=prevalence, groups="site", n_resamples=0)
-        assert "prevalence shift" in str(found)
-        assert ("use --prevalence auto" in str(found), "\n\n\n" in str(found)) == (is_advised, False)
+        assert ("prevalence shift" in str(found), "use --prevalence auto" in str(found)) == (is_tested, is_tested)
+        assert "\n\n\n" not in str(found)
+        equations = [found.equation, *(one.equation for one in found.groups[0].groups)]
+        assert [math.isfinite(one.p_value) for one in equations] == [is_tested] * 3
+        assert is_tested or all(math.isnan(one.z) for own in equations for one in own.classes)
+    unknown = {one.code: one.measured for one in found.findings if one.status == "unknown"}
+    assert {*unknown} >= {"CRC002", "CRC003", "CRC004", "CRC007"}
+    assert {*unknown.values()} == {"the class shares were estimated from these rows"}
     assert "\n\n\n" not in str(evaluate_table(three, three_rows(1500, 5).assign(site=1), groups="site"))
     how = {"prevalence": "auto", "n_resamples": 0}  # rows without weight do not count for the shares
     own = rows["site"] == 1
@@ -289,6 +296,23 @@ def test_wrong_shares_by_an_estimate_are_not_advice_to_estimate_them(three):
     other = evaluate_table(three, rows.assign(site=own * 2.0), weight="site", **how)
     alone, weighted = (list(found.to_dict()["prevalence"]["shares"].values()) for found in (one, other))
     assert [share == pytest.approx(same, abs=1e-9) for share, same in zip(alone, weighted, strict=True)] == [True] * 3
+
+
+def test_rows_of_a_survey_are_compared_with_natural_training_rows_by_weight():
+    def rows(n, seed, middle=0.0):
+        x = np.random.default_rng(seed).normal(middle, 1.0, n)
+        y = np.random.default_rng(seed + 1).random(n) < sigmoid(1.5 * x - 2.0)
+        return pd.DataFrame({"x": x, "y": y.astype(int), "w": np.exp(middle**2 / 2.0 - middle * x)})
+
+    linear, how = CRCENClassifierCV(Budget(5), hidden=(), max_epochs=20, random_state=0), {"n_resamples": 0}
+    natural = fit_table(rows(3000, 0).drop(columns="w"), target="y", estimator=linear).model
+    survey = fit_table(rows(3000, 0, 1.0), target="y", weight="w", estimator=linear).model
+    cases = [(natural, rows(3000, 5, 1.0), False), (natural, rows(3000, 5, 1.0).assign(w=1.0), True)]
+    for model, frame, is_off in [*cases, (survey, rows(3000, 5, 1.0), False)]:
+        found = evaluate_table(model, frame, target="y", weight="w", **how)
+        (drift,) = (one for one in found.findings if one.code == "CRC004")
+        assert (drift.status == "warning", found.unlike) == (is_off, ())
+        assert ("columns were not compared" in str(found)) == (model is natural)
 
 
 def test_the_report_has_the_checks_of_the_evaluation(three, tmp_path):

@@ -312,6 +312,10 @@ def test_figures_are_those_of_each_model_at_the_first_ones_price(compared):
     difference = 1000 * (costs["other"] - costs["first"])
     mean, half = difference.mean(), 1.96 * difference.std() / np.sqrt(len(y))
     assert [second["more_per_1000"], *second["interval"]] == pytest.approx([mean, mean - half, mean + half])
+    copies = np.repeat(np.arange(len(y)), 4)  # copies of a row, as a cluster, tell no more than the row
+    evidence = gather(model, X[copies], y[copies], clusters=copies)
+    longer = compare(evidence, {"other": other[copies]}, "first")[1]
+    assert longer["interval"] == pytest.approx(second["interval"], 0.01)
     with pytest.raises(InvalidInput, match="the model b must have one probability for each of 1500 rows"):
         compare(gather(model, X, y), {"b": p[:5]}, "first")
 

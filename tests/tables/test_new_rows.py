@@ -317,3 +317,12 @@ def test_numbers_of_all_sizes():
 )
 def test_the_class_that_was_duplicated(rows, twins, n_distinct, wanted):
     assert hashing.duplicated_class(np.array(rows), np.array(twins), n_distinct) == wanted
+
+
+@pytest.mark.parametrize(("middle", "kind"), [(0.0, "distribution"), (9.0, "scale")])
+def test_a_unit_is_suggested_only_for_columns_of_one_sign(middle, kind):
+    rng = np.random.default_rng(3)
+    x, new = rng.normal(middle, 1.0, 1500), rng.normal(0.0, 1.0, 800)
+    model = TableClassifier(estimator=LINEAR).fit(pd.DataFrame({"x": x}), rng.random(1500) < 0.3)
+    (found,) = unlike(model, pd.DataFrame({"x": new + 1.0 if middle == 0.0 else 10.0 * (new + middle)}))
+    assert found.kind == kind

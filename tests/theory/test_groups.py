@@ -153,6 +153,17 @@ def classes(seed, n=2000, moved=0.0):
     return group, np.argmax(logits + rng.gumbel(size=logits.shape), axis=1), p
 
 
+@pytest.mark.parametrize("weight", [0.2, 10.0])
+def test_random_groups_are_seldom_different_if_hits_have_other_weights(weight):
+    rng, p_values = np.random.default_rng(6), []
+    for _ in range(400):
+        hit, which = rng.random(800) < 0.1, rng.integers(0, 4, 800)
+        w = np.where(hit, weight, 1.0) * rng.lognormal(0.0, 0.3, 800)
+        p_values.append(shares_alike(which, [np.ones(800, bool)], hit, w, 0.01, None))
+    assert np.mean(np.array(p_values) < 0.05) < 0.075
+    assert shares_alike(which, [np.ones(800, bool)], hit | (which == 0), w, 0.01, None) < 1e-6
+
+
 def test_figures_of_k_classes_are_those_of_the_rows_of_a_group():
     group, y, p = classes(0)
     weights = np.random.default_rng(1).choice([0.0, 1.0, 2.0], len(y))

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.special import expit
 from scipy.stats import beta, binomtest, norm
 
 from crcen.exceptions import InvalidParameter
@@ -42,8 +43,35 @@ def test_weights_count_by_effective_rows():
     one, scaled = intervals.share_interval(hit, w), intervals.share_interval(hit, 3e7 * w)
     np.testing.assert_allclose(one, scaled, rtol=1e-12)
     assert effective_rows(w) == pytest.approx(w.sum() ** 2 / (w**2).sum())
-    np.testing.assert_allclose(one[1:], intervals.wilson(one.value, effective_rows(w)))
+    linear = one.value * (1.0 - one.value) * w.sum() ** 2 / ((w * (hit - one.value)) ** 2).sum()
+    assert intervals.share_rows(np.tile(hit, 50), np.tile(w, 50)) == pytest.approx(50 * linear, rel=0.05)
+    none = np.zeros(200, bool)  # the weight of an unseen hit may be the largest
+    np.testing.assert_allclose(intervals.share_interval(none, w)[2], intervals.wilson(0.0, w.sum() / w.max())[1])
     np.testing.assert_allclose(intervals.share_interval(hit, np.full(200, 4.0)), intervals.share_interval(hit))
+
+
+@pytest.mark.parametrize(("share", "weight", "n"), [(0.9, 0.2, 500), (0.2, 10.0, 2000), (0.9, 5.0, 500)])
+def test_shares_cover_if_hits_have_other_weights(share, weight, n):
+    rng, drawn = np.random.default_rng(n), share / (share + weight * (1.0 - share))
+    covered = []
+    for _ in range(400):
+        hit = rng.random(n) < drawn
+        found = intervals.share_interval(hit, np.where(hit, weight, 1.0))
+        covered.append(found.low <= share <= found.high)
+    assert 0.92 <= np.mean(covered) <= 0.985
+
+
+def test_areas_and_shares_cover_with_weights_that_restore_a_population():
+    rng, within = np.random.default_rng(5), []
+    x = np.linspace(-8, 8, 20_001)
+    positive, negative = (norm.pdf(x) * expit(sign * (1.5 * x - 2.0)) for sign in (1.0, -1.0))
+    area = positive @ (np.cumsum(negative) - 0.5 * negative) / positive.sum() / negative.sum()
+    for _ in range(250):
+        x = rng.normal(1.0, 1.0, 2000)
+        w, target = np.exp(0.5 - x), rng.random(2000) < expit(1.5 * x - 2.0)
+        both = intervals.auc_interval(target, x, w), intervals.share_interval(x > 0.8, w)
+        within.append([one.low <= truth <= one.high for one, truth in zip(both, (area, norm.sf(0.8)), strict=True)])
+    assert np.mean(within, axis=0).min() >= 0.91
 
 
 def test_clusters_of_equal_rows_count_once():

@@ -20,7 +20,7 @@ from crcen.report import quality as measures
 from crcen.report.checks import CHECKS, COLUMN_CHECKS, Finding, examine
 from crcen.report.evidence import compared_groups, evidence_of, gather
 from crcen.tables.fingerprint import Recognition
-from crcen.tables.profile import Difference
+from crcen.tables.profile import Difference, trained_with_weights
 from crcen.theory.checks import check_whole_number
 from crcen.theory.groups import GroupComparison
 from crcen.theory.intervals import LEVEL, Interval, shifted_probabilities
@@ -272,6 +272,7 @@ def evaluate_table(
         not_found = f"which is not a class: accuracy and recall count them as not found; {others}"
         notes.append(f"{count_text(n_elsewhere)} rows were decided for {names}, {not_found}")
     compares_alarms = column is not None and chosen is None and rows.shares is None
+    is_comparable = weight is None or trained_with_weights(model)  # the training profile has no weights
     n_alarms = int(((every if audited else every[known]) == column).sum()) if compares_alarms else None
     return TableEvaluation(
         data=source.name,
@@ -286,7 +287,7 @@ def evaluate_table(
         noise=evidence.noise,
         effect=evidence.effect,
         notes=tuple(notes),
-        unlike=scored.comparison.unlike(n_alarms, price),
+        unlike=scored.comparison.unlike(n_alarms, price) if is_comparable else (),
         recognition=recognition,
         findings=findings,
         failures=_failures(findings, codes, least, quality, column),
@@ -306,7 +307,9 @@ def share_notes(rows: LabelledRows, rule: rules.RowRule, findings: Sequence[Find
     labels, before, positive = rule.labels, rows.model.weighting_.counts, rule.price.positive
     counts, totals = np.bincount(y, minlength=len(labels)), np.bincount(y, w, len(labels))
     here, tests = totals / totals.sum(), judge_class_shares(y, w, before, rows.options["clusters"])
-    moved = [k for k in rule.evaluated if 0.0 < here[k] < 1.0 and tests[k].has_moved]
+    where = getattr(rows.model, "shares_are_", "in training")
+    can_move = where != "by the estimate"  # shares that were estimated from these rows cannot be tested on them
+    moved = [k for k in rule.evaluated if can_move and 0.0 < here[k] < 1.0 and tests[k].has_moved]
     losses = {"": float(w @ log_losses(y, p) / w.sum())}
     if moved:
         at_shares = shifted_probabilities(p, before / before.sum(), np.maximum(here, 1e-12))
@@ -314,12 +317,11 @@ def share_notes(rows: LabelledRows, rule: rules.RowRule, findings: Sequence[Find
     best, has_classes = min(losses, key=losses.__getitem__), int((counts >= FEWEST_OF_A_CLASS).sum()) > 1
     notes = measures.of_no_use(losses[best], totals.tolist(), best) if has_classes else []
     if moved:
-        where = getattr(rows.model, "shares_are_", "in training")
         shown = ", ".join(f"{labels[k]} {tests[k].share:.3g} here and {tests[k].before:.3g} {where}" for k in moved)
         is_chosen = any(one.code == "CRC011" and one.status == "warning" for one in findings)
-        stated = {"by the estimate": ""}.get(where, "auto") if positive is None else f"{here[positive]:.3g}"
-        use = f": use --prevalence {stated}" if stated and not (notes or is_chosen) else ""
-        share = {"as stated": "stated share", "by the estimate": "estimated share"}.get(where, "share of training")
+        stated = "auto" if positive is None else f"{here[positive]:.3g}"
+        use = "" if notes or is_chosen else f": use --prevalence {stated}"
+        share = {"as stated": "stated share"}.get(where, "share of training")
         at = f"probabilities, tests and prices are at the {share}"
         notes.insert(0, f"prevalence shift: {shown}, more than chance allows; {at}{use} (CRC004)")
     return notes

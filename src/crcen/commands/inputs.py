@@ -19,22 +19,19 @@ from crcen._support.files import check_writable
 from crcen._support.text import closest, label_key, listed, plain_labels, plural, rest_of
 from crcen.tables.cells import AMBIGUOUS, as_dates, as_text, date_format, is_ambiguous, read_numbers
 from crcen.tables.leaks import Duplicates
+from crcen.tables.profile import trained_with_weights
 from crcen.tables.reading import Table, open_table
 from crcen.theory.checks import in_units
 from crcen.theory.price import Price
 from crcen.theory.rows import Array, Bools, Index, LabelArray
 from crcen.theory.rows import Rows as ModelRows
 
-# A target with more values is rather a number or a name than a class.
-MOST_CLASSES = 50
+MOST_CLASSES = 50  # a target with more values is rather a number or a name than a class
 _NEARLY_BALANCED = 0.35  # share of the rarer class
-# Characters of a label or a column's name that an error shows.
-_LONGEST = 60
-# The check of the report that compares groups.
-GROUP_CHECK = "CRC010"
+_LONGEST = 60  # characters of a label or a column's name that an error shows
+GROUP_CHECK = "CRC010"  # the check of the report that compares groups
 _MOST_GROUP_COLUMNS = 50
-# Numeric columns with more values than this are cut into this number of equal groups.
-_MOST_VALUES, _PARTS = 20, 5
+_MOST_VALUES, _PARTS = 20, 5  # numeric columns with more values than this are cut into this number of equal groups
 
 Source = Table
 Label: TypeAlias = bool | int | str
@@ -341,7 +338,9 @@ def audit_probabilities(frame: pd.DataFrame, column: str, is_labelled: Bools) ->
 
 
 def weight_notes(model: FittedModel, weight: str | None) -> list[str]:
-    """A note if the model was trained with row weights and these rows have none."""
+    """A note if only the training rows or only these rows have weights."""
+    if weight is not None and not trained_with_weights(model):
+        return [f"columns were not compared with training: these rows have weights ({weight}), training rows had none"]
     name = getattr(model, "weight_name_", None)
     equal = f"the model was trained with the row weights {name}, and these rows have equal weights"
     return [] if weight is not None or name is None else [f"{equal}: evaluate, report and monitor take --weight {name}"]

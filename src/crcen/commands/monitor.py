@@ -27,7 +27,7 @@ from crcen.commands.scoring import Hashes, Judging, ScoredTable
 from crcen.decisions.drift import DriftAlarm, MonitorReading
 from crcen.report.checks import selection_of
 from crcen.report.page import asset, rendered
-from crcen.tables.profile import Difference
+from crcen.tables.profile import Difference, trained_with_weights
 from crcen.theory.criteria import Criterion
 from crcen.theory.intervals import UNKNOWN, Interval, normal_interval
 from crcen.theory.limits import FALSE_ALARM_RATE, WATCHED_COLUMNS_PART
@@ -37,10 +37,8 @@ from crcen.theory.rows import Array, Bools, Index, ShownInOneLine, four_digits
 from crcen.theory.sequential import ConfidenceSequence
 
 _STATE = ("crcen table monitor", 6)  # format and version
-# Calls whose results are kept, and labelled rows whose hashes are; the evidence itself needs only sums.
-_MOST_CALLS, _MOST_HASHES = 400, 1_000_000
-# Rows with an earlier twin are replays if fewer twins than this share are expected by chance.
-_MOST_TWINS = 0.05
+_MOST_CALLS, _MOST_HASHES = 400, 1_000_000  # calls whose results are kept, and labelled rows whose hashes are
+_MOST_TWINS = 0.05  # rows with an earlier twin are replays if fewer twins than this share are expected by chance
 _LOCK_SECONDS = 120.0  # that a call waits for another one that writes the same state
 _SHOWN_CALLS = 60  # on the page
 _ALL, _OTHERS, _MOST_GROUPS = "all rows", "all others", 20  # groups of declared criteria
@@ -323,7 +321,8 @@ def monitor_table(
             notes += _count_labels(kept, scored, rows, fitted, own, named)
         k = kept.n_calls + 1  # the columns of call k have 1/(k(k + 1)) of their part, which sums to 1
         rate = WATCHED_COLUMNS_PART * kept.false_alarm_rate / (k * (k + 1))
-        unlike = scored.comparison.unlike(n_alarms, rule.price, rate)
+        is_comparable = weight is None or trained_with_weights(fitted)
+        unlike = scored.comparison.unlike(n_alarms, rule.price, rate) if is_comparable else ()
         declared: tuple[Values, ...] = ()
         if stated is not None:
             own_rule = rule_of(fitted, source, None, None)

@@ -12,10 +12,11 @@ from crcen._support.text import count_text, listed, plural
 from crcen.report.evidence import Evidence, kept_by, log_odds, permutation_importance, pure_cells, single_columns
 from crcen.report.quality import ReliabilityGroup, reliability, reliability_groups, steps_of
 from crcen.tables.leaks import suspects
+from crcen.tables.profile import trained_with_weights
 from crcen.theory import limits
 from crcen.theory.expense import outside_chance
 from crcen.theory.groups import GROUP_ERROR_RATE
-from crcen.theory.intervals import design_effect, shifted_probabilities
+from crcen.theory.intervals import design_effect, share_rows, shifted_probabilities
 from crcen.theory.metrics import ThresholdCurve, log_losses, roc_area
 from crcen.theory.price import Price
 from crcen.theory.residual_test import residual_effect, student_p_value
@@ -129,6 +130,8 @@ def too_few_rows(evidence: Evidence) -> Outcome:
 )
 def expense_outside(evidence: Evidence) -> Outcome:
     """Compare what one more catch costs with the bracket of its prices, or of the weights of each class."""
+    if evidence.no_test:
+        return None, evidence.no_test
     steps, has_positive = evidence.of(steps_of), evidence.has_positive
     judged = [(z, step) for step in steps if not math.isnan(z := step.deviation(evidence.noise, evidence.effect))]
     if not judged:
@@ -160,6 +163,8 @@ def expense_outside(evidence: Evidence) -> Outcome:
 )
 def not_calibrated(evidence: Evidence) -> Outcome:
     """Compare observed with expected rows of a class in groups of rows with similar probabilities."""
+    if evidence.no_test:
+        return None, evidence.no_test
     groups = [(k, group) for k, own in evidence.of(reliability).items() for group in own]
     large = [one for one in groups if _is_large(one[1])]
     judged = [(group_chance(group, len(groups), evidence.noise), k, group) for k, group in large or groups]
@@ -188,8 +193,7 @@ def _is_large(group: ReliabilityGroup) -> bool:
     return high > limits.CALIBRATION_RATIO * low
 
 
-# Probabilities nearer to 0 and 1 have no log-odds worth comparing.
-_TINY = 1e-12
+_TINY = 1e-12  # probabilities nearer to 0 and 1 have no log-odds worth comparing
 
 
 @check(
@@ -207,8 +211,9 @@ _TINY = 1e-12
 def unlike_training(evidence: Evidence) -> Outcome:
     """Compare shares of classes and distributions of scores with those of training."""
     swapped = _swapped(evidence)
-    if not evidence.has_price:
-        return (True, swapped) if swapped else (None, "the model keeps no record of its training rows")
+    if not evidence.has_price or evidence.no_test:
+        no_test = evidence.no_test or "the model keeps no record of its training rows"
+        return (True, swapped) if swapped else (None, no_test)
     shares = evidence.totals / evidence.totals.sum()
     judged = limits.judge_class_shares(evidence.y, evidence.weights, evidence.trained_counts, evidence.clusters)
     tests = {k: judged[k] for k in evidence.evaluated}
@@ -277,12 +282,13 @@ def _score_distances(evidence: Evidence) -> list[tuple[int, float, float]]:
     if evidence.is_audited or not len(out_of_fold):  # audited rows were chosen by their scores
         return []
     found, error, weights, counts = [], evidence.training_error, evidence.price.weights, evidence.trained_counts
+    # Scores of training rows are kept without their weights.
+    own = np.ones(evidence.n_rows) if trained_with_weights(evidence.model) else evidence.weights
     for number, k in enumerate(evidence.evaluated):
         others = np.arange(len(counts)) != k
         rest = float(counts[others].sum())
         shift = math.log(weights[k] * rest / (weights[others] @ counts[others]))
-        # The log-odds of a class against the mean of the others.
-        spread = math.sqrt(limits.UNMEASURED / counts.min())
+        spread = math.sqrt(limits.UNMEASURED / counts.min())  # the log-odds of a class against the mean of the others
         slack = limits.SCORE_ERRORS * (spread if error is None else error.sizes[k] / np.mean(others))
         # Far beyond price and share no decision changes: two models are sure of the same rows by different log-odds.
         limit = limits.SCORE_RANGE + abs(shift + math.log(counts[k] / rest))
@@ -292,28 +298,33 @@ def _score_distances(evidence: Evidence) -> list[tuple[int, float, float]]:
             before.append(np.reshape(profile.scores[0], (-1, len(evidence.evaluated)))[:, number])
         ends = (-limit, limit)
         distances = [
-            score_distance(np.clip(one + shift, *ends), np.clip(here, *ends), slack, evidence.clusters)
+            score_distance(np.clip(one + shift, *ends), np.clip(here, *ends), slack, evidence.clusters, own)
             for one in before
         ]
         found.append((k, *min(distances)))
     return found
 
 
-def score_distance(old: Array, here: Array, slack: float = 0, clusters: Clusters | None = None) -> tuple[float, float]:
+def score_distance(
+    old: Array, here: Array, slack: float = 0, clusters: Clusters | None = None, weights: Array | float = 1.0
+) -> tuple[float, float]:
     """Lévy distance at a fixed width, with the p-value of Kolmogorov and Smirnov; scores within a slack are equal.
 
     Two models can give many of the same rows one score each, with values that are close but not equal.
     """
+    weights, order, before = np.broadcast_to(weights, here.shape), np.argsort(here), np.sort(old)
+    mass, at = np.append(0.0, np.cumsum(weights[order])), here[order]
 
-    def above(one: Array, other: Array) -> tuple[float, float]:
-        at, there = np.sort(one), np.sort(other)
-        share = np.searchsorted(at, at, side="right") / at.size
-        far = share - np.searchsorted(there, at + slack, side="right") / there.size
-        return float(far.max()), float(at[far.argmax()])
+    there, own = (before, np.arange(old.size + 1) / old.size), (at, mass / mass[-1])  # places, and shares up to them
 
-    distance, place = max(above(old, here), above(here, old), (0.0, 0.0))
-    effect = design_effect((here <= place).astype(np.float64), np.ones(here.size), clusters)
-    size = old.size * here.size / (old.size + here.size) / effect
+    def above(one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[float, float]:
+        ends = ((one, one[0]), (other, one[0] + slack))
+        high, low = (shares[np.searchsorted(places, end, side="right")] for (places, shares), end in ends)
+        return float((high - low).max()), float(one[0][(high - low).argmax()])
+
+    distance, place = max(above(there, own), above(own, there), (0.0, 0.0))
+    n_here = share_rows(here <= place, weights)
+    size = old.size * n_here / (old.size + n_here) / design_effect((here <= place).astype(float), weights, clusters)
     return distance, float(kolmogorov(distance * (math.sqrt(size) + 0.12 + 0.11 / math.sqrt(size))))
 
 
@@ -458,8 +469,7 @@ def _without_copies(evidence: Evidence) -> str:
 
 # A few columns carry the model if they have this share of the importance and the log loss fell by this share.
 _FEW, _FEW_SHARE, _FEW_SKILL = 5, 0.95, 0.95
-# With more classes one column often separates the easy ones: it must have this share.
-_SEVERAL_SHARE = 0.95
+_SEVERAL_SHARE = 0.95  # with more classes one column often separates the easy ones: it must have this share
 
 
 @check(

@@ -26,8 +26,7 @@ from crcen.theory.residual_test import TrainingError, residual_effect
 from crcen.theory.rows import Array, Bools, Estimator, Index, Rows, as_numpy, four_digits, short
 from crcen.theory.selective import LabelSelection
 
-# Labels of any type.
-Labelled = NDArray[np.generic]
+Labelled = NDArray[np.generic]  # labels of any type
 
 T = TypeVar("T")
 
@@ -167,7 +166,13 @@ class Evidence:
         noise = fitted_model_noise(self.weights, self.price, kept_by(self.model, "profile_")) if self.has_price else 1.0
         how: dict[str, Any] = {"noise": noise, "error": error, "is_stratified": self.is_stratified}
         rows = (self.y, self.proba, self.price, self.labels.classes.tolist(), self.weights)
-        return judge_equations(*rows, clusters=self.clusters, **how)
+        return judge_equations(*rows, clusters=self.clusters, **how).untested(self.no_test)
+
+    @property
+    def no_test(self) -> str:
+        """Why the class shares of the probabilities cannot be tested; empty if they can."""
+        is_estimated = getattr(self.model, "shares_are_", "") == "by the estimate"
+        return "the class shares were estimated from these rows" if is_estimated else ""
 
     @cached_property
     def cost_matrix(self) -> CostMatrix:
@@ -272,8 +277,8 @@ def evidence_of(model: Estimator, y: Index, proba: Array, weights: Array | None 
     price = getattr(model, "weighting_", None)
     has_price, counts = isinstance(price, Price), np.maximum(np.bincount(y, sizes, len(classes)), 1e-9)
     if not isinstance(price, Price):
-        price = Price(np.ones(len(classes)), counts)
-        price = price if labels.positive is None else labels.resolve(Budget(1.0), counts)
+        equal = Price(np.ones(len(classes)), counts)
+        price = equal if labels.positive is None else labels.resolve(Budget(1.0), counts)
     return Evidence(model, labels, y, proba, sizes, price, has_price, is_weighted=weights is not None, **more)
 
 
@@ -330,7 +335,8 @@ def compared_groups(
     price = found.decision_price if price is None else price
     weights, labels = found.weights if found.is_weighted else None, found.labels.classes.tolist()
     rows = (columns, found.y, found.proba, price, found.price, weights)
-    return compare_groups(*rows, labels=labels, noise=found.noise, clusters=found.clusters)
+    how: dict[str, Any] = {"noise": found.noise, "clusters": found.clusters, "no_test": found.no_test}
+    return compare_groups(*rows, labels=labels, **how)
 
 
 def _rows(X: Rows, model: Estimator) -> tuple[Rows, tuple[str, ...]]:
@@ -342,10 +348,8 @@ def _rows(X: Rows, model: Estimator) -> tuple[Rows, tuple[str, ...]]:
     X = np.asarray(as_numpy(X))
     if X.ndim != 2:
         raise InvalidInput(f"X must be a table of rows and columns, got an array of shape {X.shape}")
-    names = getattr(model, "feature_names_in_", ())
-    if len(names) == X.shape[1]:
-        return X, tuple(str(name) for name in names)
-    return X, tuple(f"column {number}" for number in range(1, X.shape[1] + 1))
+    names, numbered = getattr(model, "feature_names_in_", ()), [f"column {i + 1}" for i in range(X.shape[1])]
+    return X, tuple(map(str, names if len(names) == X.shape[1] else numbered))
 
 
 _ALL = slice(None)
@@ -397,8 +401,7 @@ def _cells(cells: Rows) -> Cells:
 
 # Rows that are shuffled, repeats of each column, and predictions of single rows for all columns of two classes.
 MOST_ROWS, MOST_REPEATS, MOST_PREDICTIONS = 4000, 5, 40_000
-# Of more columns these are shuffled with more rows, after all were screened with few.
-MOST_PRECISE, _FEWEST_ROWS = 20, 150
+MOST_PRECISE, _FEWEST_ROWS = 20, 150  # of more columns these are shuffled with more rows, after all with few
 
 
 @dataclass(frozen=True)
@@ -468,8 +471,7 @@ def _shuffled(evidence: Evidence, columns: Sequence[int], budget: int) -> Import
 # Columns drawn, the most important first; values of each; rows that they are tried on.
 MOST_COLUMNS, MOST_VALUES, _EFFECT_ROWS = 12, 9, 150
 _FEWEST_CELLS = 5  # rows with a category, so that the page does not name that of a single person
-_EDGE = 1e-9
-_LONGEST = 22  # characters of a value
+_EDGE, _LONGEST = 1e-9, 22  # of probabilities; characters of a value
 # Values of a column: rows whose cells stand for them, their names, their places, and whether they have an order.
 _Values = tuple[Index, list[str], Array, bool]
 

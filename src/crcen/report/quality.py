@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,7 +13,7 @@ from crcen._support.text import Values, attributes, json_value, plural
 from crcen.report.evidence import Evidence, chosen_rows, class_probabilities, kept_by, log_odds, share_log_loss
 from crcen.theory import metrics as formulas
 from crcen.theory.expense import ExpenseStep, expense_steps, price_paths
-from crcen.theory.intervals import LEVEL, UNKNOWN, Interval, auc_interval, cost_interval, share_interval
+from crcen.theory.intervals import LEVEL, UNKNOWN, Interval, auc_interval, cost_interval, design_effect, share_interval
 from crcen.theory.key_equation import KeyEquation, means_by_law
 from crcen.theory.limits import EXPENSE_Z, LEAST_VARIANCE, NEAR_PERFECT_AREA
 from crcen.theory.price import CostRatio, Price, weighted_probability
@@ -80,12 +81,7 @@ def _ratio(above: float | Array, below: float | Array) -> float:
 
 # In the order they are printed. A metric is one entry.
 METRICS: dict[str, Metric] = {
-    "recall": Metric(
-        "recall",
-        lambda s: float(s.confusion.recall),
-        lambda r: r.share_limits(r.actions == r.column, r.y == r.column),
-        True,
-    ),
+    "recall": Metric("recall", lambda s: float(s.confusion.recall), lambda r: r.share_limits(r.alarms, r.target), True),
     "precision": Metric("precision", lambda s: _ratio(s.confusion.tp, s.alarms), lambda r: r.precision_limits, True),
     "f1": Metric("F1", lambda s: float(s.confusion.f1), is_binary=True),
     "accuracy": Metric("accuracy", lambda s: s.counts.accuracy, lambda r: r.share_limits(r.y == r.actions), False),
@@ -104,7 +100,7 @@ METRICS: dict[str, Metric] = {
     "alarms_per_1000": Metric(
         "alarms per 1,000 rows",
         lambda s: 1000.0 * s.alarms / s.weights.sum(),
-        lambda r: r.share_limits(r.actions == r.column, scale=1000.0),
+        lambda r: r.share_limits(r.alarms, scale=1000.0),
         True,
     ),
     "false_alarms_per_catch": Metric(
@@ -126,6 +122,8 @@ class RowMetrics:
         self.p = p
         self.column: int | None = price.positive
         self.actions: Index = np.asarray(price.decide(p), dtype=np.int64)
+        self.target: Bools = np.asarray(self.y == self.column)  # none without a positive class
+        self.alarms: Bools = np.asarray(self.actions == self.column)
         self.costs: Array = price.cost_matrix.costs
         self.weights: Array = np.ones(len(p)) if weights is None else weights
         self.clusters: Clusters | None = clusters
@@ -151,7 +149,7 @@ class RowMetrics:
     @cached_property
     def precision_limits(self) -> Limits:
         """Wilson's."""
-        return self.share_limits(self.y == self.column, self.actions == self.column)
+        return self.share_limits(self.target, self.alarms)
 
     @property
     def area_limits(self) -> Limits:
@@ -226,12 +224,9 @@ def of_no_use(log_loss: float, class_weights: Sequence[float], where: str = "") 
     return [f"the model is of no use here: {losses}, without any column"]
 
 
-STEPS_PER_DECADE = 100
-MOST_TYPED_DECADES = 8
-# How far a window for the marginal expense reaches to either side, in steps of the grid: about ×1.26, ×1.5, ×2, ×3, ×5.
-WINDOWS = (10, 18, 30, 48, 70)
-# The narrowest window with this many catches is taken.
-WANTED_CATCHES = 5
+STEPS_PER_DECADE, MOST_TYPED_DECADES = 100, 8
+WINDOWS = (10, 18, 30, 48, 70)  # steps of the grid to either side, for the marginal expense: about ×1.26 to ×5
+WANTED_CATCHES = 5  # the narrowest window with this many catches is taken
 
 
 def rounded(price: float) -> float:
@@ -273,8 +268,7 @@ class OperatingPoints(formulas.DecisionCurves):
         super().__init__(target, p, weights)
         # Sum of the squared weights of these rows: their number where there are no weights.
         self.square = np.append(0.0, np.sum(self._curve.totals(weights**2), axis=0))
-        # Weight that the narrowest window is to catch.
-        self.wanted_catches = WANTED_CATCHES * self.n_rows / len(target)
+        self.wanted_catches = WANTED_CATCHES * self.n_rows / len(target)  # weight that the narrowest window is to catch
 
     def counts(self, price: ArrayLike) -> formulas.ConfusionCounts:
         """The confusion counts of deciding at prices."""
@@ -340,13 +334,12 @@ def reliability_groups(
     total = float(mass.sum())
     before = np.cumsum(mass) - mass
     group_of = np.minimum(count * before / total if total > 0.0 else before, count - 1).astype(int)[position]
-    groups = []
-    for number in range(count):
-        mine = group_of == number
-        if weights[mine].any():
-            own = None if clusters is None else clusters[mine]
-            groups.append(_group(target[mine], p[mine], None if q is None else q[mine], weights[mine], own))
-    return tuple(groups)
+    columns: tuple[Any, ...] = (target, p, q, weights, clusters)
+    parts = [group_of == number for number in range(count)]
+    cut: list[list[Any]] = [
+        [None if one is None else one[own] for one in columns] for own in parts if weights[own].any()
+    ]
+    return tuple(_group(*one) for one in cut)
 
 
 def _group(target: Bools, p: Array, q: Array | None, weights: Array, clusters: Clusters | None) -> ReliabilityGroup:
@@ -366,8 +359,7 @@ def reliability(evidence: Evidence) -> dict[int, tuple[ReliabilityGroup, ...]]:
     return {k: reliability_groups(evidence.y == k, evidence.proba[:, k], *rows) for k in evidence.evaluated}
 
 
-_POINTS = 121
-_MOST_CUTS = 240
+_POINTS, _MOST_CUTS = 121, 240
 
 
 def _decisions(evidence: Evidence) -> dict[str, dict[str, Array]]:
@@ -388,15 +380,10 @@ def _decisions(evidence: Evidence) -> dict[str, dict[str, Array]]:
     }
 
 
-# Classes whose reliability is drawn.
-MOST_CHARTS = 12
-# Numbers of the rows that the explorer of costs decides again.
-MOST_NUMBERS = 24_000
-_HISTOGRAM_BINS = 36
-_PATH_POINTS = 61
-_COMPARED_POINTS = 81
-# Probabilities are drawn on the log-odds scale between these ends.
-_EDGE = 1e-6
+MOST_CHARTS = 12  # classes whose reliability is drawn
+MOST_NUMBERS = 24_000  # numbers of the rows that the explorer of costs decides again
+_HISTOGRAM_BINS, _PATH_POINTS, _COMPARED_POINTS = 36, 61, 81
+_EDGE = 1e-6  # probabilities are drawn on the log-odds scale between these ends
 
 
 def quality_of(evidence: Evidence) -> formulas.Quality:
@@ -430,9 +417,10 @@ def compare(evidence: Evidence, others: Mapping[str, ArrayLike], name: str) -> l
         rows = RowMetrics(evidence.y, proba, price, weights)
         more = rows.paid - first
         mean = float(weights @ more) / total
-        half = 1.96 * float(np.sqrt(np.sum(weights**2 * (more - mean) ** 2))) / total
-        one = {"name": label, **rows.values(), "more_per_1000": 1000.0 * mean}
-        one["interval"] = [1000.0 * (mean - half), 1000.0 * (mean + half)]
+        variance = float(np.sum(weights**2 * (more - mean) ** 2)) * design_effect(more, weights, evidence.clusters)
+        half = 1.96 * math.sqrt(variance) / total
+        ends = [1000.0 * (mean - half), 1000.0 * (mean + half)]
+        one = {"name": label, **rows.values(), "more_per_1000": 1000.0 * mean, "interval": ends}
         if evidence.has_positive:
             curves = formulas.DecisionCurves(evidence.target, proba[:, evidence.labels.column], weights)
             ends = price_grid(price.cost_ratio, curves.n_neg / curves.n_pos)
@@ -524,27 +512,24 @@ def _ladder(evidence: Evidence) -> list[Values]:
     """Counts at round prices, with the expense of the step from the price before."""
     points = evidence.of(points_of)
     prices = price_ladder(evidence.price.cost_ratio, points.n_neg / points.n_pos)
-    rows = []
+    rows, empty = [], {"low": math.nan, "expense": math.nan, "verdict": ""}
     for one, step in zip(prices, (None, *evidence.of(steps_of)), strict=True):
         counts = points.counts(one)
         alarms = counts.tp + counts.fp
         found = {"price": one, **attributes(counts, "fn fp recall"), "alarms_per_1000": 1000.0 * alarms / points.n_rows}
         found["precision"] = counts.precision if alarms else math.nan
-        own = {"low": math.nan, "expense": math.nan, "verdict": "", "z": math.nan}
-        if step is not None:
-            z = step.deviation(evidence.noise, evidence.effect)
-            own = {**attributes(step, "low=bracket_low expense verdict"), "z": z}
-        rows.append(found | own)
+        own = empty if step is None else attributes(step, "low=bracket_low expense verdict")
+        z = math.nan if step is None or evidence.no_test else step.deviation(evidence.noise, evidence.effect)
+        rows.append(found | own | {"z": z})
     return rows
 
 
 def _key_equations(evidence: Evidence) -> Values:
     """Both sides on the training rows and out of fold, if the model keeps them, and on these rows, which are tested."""
-    found = {}
-    for name, attribute in (("training", "key_equation_"), ("out_of_fold", "oof_key_equation_")):
-        kept = kept_by(evidence.model, attribute)
-        if isinstance(kept, KeyEquation):
-            found[name] = {"lhs": kept.lhs, "rhs": kept.rhs, "z": math.nan}
+    kept = {"training": "key_equation_", "out_of_fold": "oof_key_equation_"}
+    equations = {name: kept_by(evidence.model, attribute) for name, attribute in kept.items()}
+    known = {name: one for name, one in equations.items() if isinstance(one, KeyEquation)}
+    found = {name: {"lhs": one.lhs, "rhs": one.rhs, "z": math.nan} for name, one in known.items()}
     return found | {"these_rows": attributes(evidence.equations, "lhs rhs z")}
 
 
@@ -555,10 +540,8 @@ def _histogram(evidence: Evidence) -> Values:
     if low == high:
         low, high = low - 0.5, high + 0.5
     edges = np.linspace(low, high, _HISTOGRAM_BINS + 1)
-    shares = {}
-    for name, mine in (("pos", evidence.target), ("neg", ~evidence.target)):
-        counts, _ = np.histogram(logits[mine], edges, weights=evidence.weights[mine])
-        shares[name] = counts / evidence.weights[mine].sum()
+    sides, w = {"pos": evidence.target, "neg": ~evidence.target}, evidence.weights
+    shares = {k: np.histogram(logits[own], edges, weights=w[own])[0] / w[own].sum() for k, own in sides.items()}
     return {"edges": 1.0 / (1.0 + np.exp(-edges)), **shares}
 
 

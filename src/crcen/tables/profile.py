@@ -23,10 +23,8 @@ from crcen.theory.price import Labels, Price
 from crcen.theory.rows import AddsUp, Array, Bools, Estimator, Index, alarms_above, four_digits
 from crcen.theory.sequential import StreamSums, stream_sums
 
-_EDGES, _SCORES, _FEWEST_SCORES = 33, 2049, 257
-_MOST_SCORED = 20_000
-# So many training ranges outside, a single value is reported: a unit, or a placeholder such as 999999999.
-_EXTREME = 1000.0
+_EDGES, _SCORES, _FEWEST_SCORES, _MOST_SCORED = 33, 2049, 257, 20_000
+_EXTREME = 1000.0  # training ranges outside, a single value is reported: a unit, or a placeholder such as 999999999
 
 
 @dataclass(frozen=True)
@@ -109,6 +107,13 @@ def _rounded_edges(edges: Array) -> Array:
     step = nice_step(last - first, RANGE_PARTS)
     inner = rounded(edges[:, 1:-1], nice_step(edges[:, 2:] - edges[:, :-2], 8))
     return np.hstack([rounded(first, step, "down"), inner, rounded(last, step, "up")])
+
+
+def trained_with_weights(model: Estimator) -> bool:
+    """Whether the training rows had weights: by their name, or as the class counts are no numbers of rows."""
+    counts = np.asarray(getattr(getattr(model, "weighting_", None), "counts", ()))
+    n_rows = getattr(getattr(model, "profile_", None), "n_rows", len(getattr(model, "oof_proba_", ())))
+    return hasattr(model, "weight_name_") or not np.isclose(counts.sum(), n_rows) or bool((counts % 1.0).any())
 
 
 def rows_to_score(n_rows: int) -> Index:
@@ -276,7 +281,8 @@ def _numbers(before: ColumnProfile, tally: _Tally, level: float) -> Difference |
     is_far = distances[at] >= UNLIKE_DISTANCE and kolmogorov_smirnov(float(distances[at]), n, n_before) < level
     mean, name = (tally.total + tally.excess) / n, before.name
     ratio = mean / before.mean if before.mean else math.nan
-    is_scaled = ratio >= UNLIKE_SCALE or 0.0 < ratio <= 1.0 / UNLIKE_SCALE
+    has_one_sign = before.edges[0] * before.edges[-1] >= 0.0  # otherwise a mean near 0 makes any shift a large ratio
+    is_scaled = has_one_sign and (ratio >= UNLIKE_SCALE or 0.0 < ratio <= 1.0 / UNLIKE_SCALE)
     if (is_outside or is_far) and before.kind == "number" and is_scaled:
         times = f"{ratio:,.0f}" if ratio >= 1000.0 else f"{ratio:.3g}"
         means = f"mean {four_digits(mean)} here, {four_digits(before.mean)} in training"

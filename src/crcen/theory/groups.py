@@ -10,20 +10,18 @@ from numpy.typing import ArrayLike, NDArray
 from crcen._support.lazy import special, stats
 from crcen._support.text import attributes
 from crcen.exceptions import InvalidInput
-from crcen.theory.intervals import UNKNOWN, Interval, design_effect, share_interval
+from crcen.theory.intervals import UNKNOWN, Interval, design_effect, share_interval, share_rows
 from crcen.theory.key_equation import EquationTest, KeyEquation, judge_equations, key_equation
 from crcen.theory.metrics import Quality, ThresholdCurve, measure_quality
 from crcen.theory.price import Lam, Price
-from crcen.theory.rows import Array, Bools, Clusters, Index
+from crcen.theory.rows import Array, Bools, Clusters, Index, divided
 
-# Probability of calling any of the groups different, over all columns and metrics, if none is.
-GROUP_ERROR_RATE = 0.01
+GROUP_ERROR_RATE = 0.01  # probability of calling any of the groups different, over all columns and metrics, if none is
 MOST_GROUPS = 20  # values of a column that are shown; the rest are one group
 OTHERS, MISSING = "all others", "missing"
 FEWEST_ROWS = 5  # with which a group takes part in tests
-_CHUNK = 20_000
+_CHUNK, _DRAWS_PER_LEVEL = 20_000, 20
 _EXCEEDANCES = 50  # Besag and Clifford (1991): enough draws as extreme as the data, and the p-value is known well
-_DRAWS_PER_LEVEL = 20
 
 
 @dataclass(frozen=True)
@@ -190,6 +188,7 @@ def compare_groups(
     noise: float = 1.0,  # that of `crcen.theory.limits.fitted_model_noise`
     clusters: Clusters | None = None,
     error_rate: float = GROUP_ERROR_RATE,  # over all columns and metrics
+    no_test: str = "",  # why the key equations of groups cannot be tested
 ) -> tuple[GroupComparison, ...]:
     """Metrics of groups and their tests, column by column, from class numbers and natural probabilities (n, K)."""
     costs = price.cost_matrix
@@ -210,7 +209,7 @@ def compare_groups(
         quality, expected = measure_quality(own, chances, costs, sizes, related), np.asarray(sizes @ chances)
         if positive is None:
             test = judge_equations(own, chances, trained, names, sizes, noise=noise, clusters=related)
-            return GroupFigures(name, len(own), quality, expected, equation=test)
+            return GroupFigures(name, len(own), quality, expected, equation=test.untested(no_test))
         is_pos, alarms, chance = own == positive, chosen[rows] == positive, chances[:, positive]
         equation = None
         if sizes[is_pos].any() and sizes[~is_pos].any():
@@ -306,8 +305,14 @@ def _differences(rows: Bools, which: Index, hit: Bools, w: Array, clusters: Inde
     n_groups, w = int(which.max()) + 1, np.where(rows, w, 0.0)
     weight, squares = (np.bincount(which, one) for one in (w, w**2))
     known = weight**2 >= FEWEST_ROWS * np.maximum(squares, np.finfo(float).tiny)
-    sizes = np.divide(weight**2, squares, where=known, out=np.zeros(n_groups))
-    share = np.divide(np.bincount(which, w * hit), weight, where=known, out=np.zeros(n_groups))
+    # Equally weighted rows of the same variance: by the rows of the group, at most as those of all groups have it.
+    relative = w * np.where(known, divided(weight, squares, 0.0), 0.0)[which]
+    used = relative > 0.0
+    sizes = np.where(known, divided(weight**2, squares, 0.0), 0.0)
+    sizes *= share_rows(hit[used], relative[used]) / relative.sum() if used.any() else 0.0
+    share = np.where(known, divided(np.bincount(which, w * hit), weight, 0.0), 0.0)
+    for i in np.flatnonzero((share > 0.0) & (share < 1.0)):
+        sizes[i] = min(sizes[i], share_rows(hit[used & (which == i)], w[used & (which == i)]))
     pooled = float(sizes @ share / max(sizes.sum(), 1.0))
     if known.sum() < 2 or not 0.0 < pooled < 1.0:
         return None

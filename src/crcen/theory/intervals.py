@@ -12,6 +12,7 @@ from crcen.theory.rows import Array, Bools, Clusters, Index, effective_rows, nor
 
 LEVEL = 0.95
 _MOST_STEPS = 2_000  # of EM
+_PSEUDO_ROWS = 1.92  # half the squared normal quantile, which Wilson's interval adds to hits and to others
 
 
 class Interval(NamedTuple):
@@ -89,13 +90,25 @@ def share_interval(
 ) -> Interval:
     """Wilson's interval of the (weighted) share of rows with a hit; rows of one cluster may depend on each other."""
     w = np.ones(len(hit)) if weights is None else weights
-    size = effective_rows(w)
-    if not size:
+    if not w.any():
         return UNKNOWN
     unit = w / w.max()
     share = float(unit[hit].sum() / unit.sum())
-    low, high = wilson(share, size / design_effect(hit.astype(np.float64), w, clusters), level)
+    low, high = wilson(share, share_rows(hit, unit) / design_effect(hit.astype(np.float64), w, clusters), level)
     return Interval(share, float(low), float(high))
+
+
+def share_rows(hit: Bools, w: Array) -> float:
+    """Equally weighted rows whose share of hits has the same (linearised) variance; weights may depend on the hit."""
+    total = float(w.sum())
+    share, squares, usual = float(w[hit].sum()) / total, w**2, float((w**2).sum()) / total
+    per_row = 0.0
+    for rows, other in ((hit, 1.0 - share), (~hit, share)):
+        # The mean weight of a unit of weight; Wilson's 1.92 rows more, as few rows do not show the weights of others.
+        own, more = float(w[rows].sum()), _PSEUDO_ROWS * usual
+        size = (float(squares[rows].sum()) + more * usual) / (own + more) if own else float(w.max())
+        per_row += other * size
+    return total / per_row
 
 
 def share_p_value(count: float, size: float, bound: float) -> float:
@@ -117,20 +130,21 @@ def auc_interval(
     placement = np.where(target, _below(scores, w_neg), 1.0 - _below(scores, w_pos))
     area = float(w_pos @ placement)
     area = float(round(area)) if min(area, 1.0 - area) < 1e-12 else area
-    influence = (w_pos + w_neg) * (placement - area)
-    parts = [float((influence[rows] ** 2).sum()) for rows in (target, ~target)]
-    alone = sum(parts)
-    effect = 1.0
-    if clusters is not None:
-        _, which = np.unique(clusters, return_inverse=True)
-        together = float((np.bincount(which.ravel(), influence) ** 2).sum())
-        effect = max(together / alone, 1.0) if alone > 0.0 else design_effect(np.ones(len(w)), w, clusters)
-    m, n = max(m / effect, 1.0), max(n / effect, 1.0)
-    low, high = _newcombe(area, m, n, _quantile(LEVEL))
-    if 0.0 < area < 1.0 and min(m, n) > 1.0:
-        first, second = parts[0] * m / (m - 1.0) * effect, parts[1] * n / (n - 1.0) * effect
-        variance = first + second
-        freedom = variance**2 / max(first**2 / (m - 1.0) + second**2 / (n - 1.0), 1e-300)
+    each, away = w_pos + w_neg, placement - area
+    effect = design_effect(placement, each, clusters)
+    sizes = [max(size / effect, 1.0) for size in (m, n)]
+    low, high = _newcombe(area, sizes[0], sizes[1], _quantile(LEVEL))
+    if 0.0 < area < 1.0 and min(sizes) > 1.0:
+        variance = spread = 0.0
+        for rows, kish, size in zip((target & (w > 0.0), ~target & (w > 0.0)), (m, n), sizes, strict=True):
+            # By the jackknife, as a row with a large weight draws the area to itself.
+            squares = (each[rows] * away[rows] / (1.0 - each[rows])) ** 2
+            part = float(squares.sum()) * (1.0 - 1.0 / kish) ** 2 * size / (size - 1.0) * effect
+            # Where weights leave the variance to a few rows, it has fewer degrees of freedom.
+            even = effective_rows(squares) / max(effective_rows(away[rows] ** 2), 1.0)
+            degrees = min(size - 1.0, (int(rows.sum()) - 1.0) * even / effect)
+            variance, spread = variance + part, spread + part**2 / max(degrees, 1e-9)
+        freedom = variance**2 / max(spread, 1e-300)
         half = _quantile(LEVEL, max(freedom, 1.0)) * math.sqrt(variance) / (area * (1.0 - area))
         ends = special.expit(special.logit(area) + np.array([-half, half]))
         low, high = min(low, float(ends[0])), max(high, float(ends[1]))
@@ -195,8 +209,7 @@ def cost_p_value(y: Index, actions: Index, costs: Array, bound: float, clusters:
 def expected_cost_interval(p: Array, actions: Index, costs: Array, n_rows: float, *, level: float = LEVEL) -> Interval:
     """The cost interval that `n_rows` labelled rows like these would give, by their probabilities p of shape (m, K)."""
     n, n_classes = p.shape
-    # Each row as one of every class, weighted by its probability.
-    y = np.tile(np.arange(n_classes), n)
+    y = np.tile(np.arange(n_classes), n)  # each row as one of every class, weighted by its probability
     value, shares, coefficients, sizes = _cells(y, np.repeat(actions, n_classes), costs, p.ravel(), None)
     return Interval(value, *_mover(value, shares, coefficients, np.full_like(sizes, n_rows), level))
 
@@ -220,12 +233,9 @@ def _cells(
                 continue
             hit = own & (paid == cost)
             effect = design_effect((hit if hit.any() else own).astype(np.float64), w, clusters)
-            share, least = float(w[hit].sum()) / total, size
-            if 0.0 < share < 1.0:  # the share of the class varies too
-                least = min(size, share * (1.0 - share) * total**2 / float(((w * (hit - share)) ** 2).sum()))
-            shares.append(share)
+            shares.append(float(w[hit].sum()) / total)
             coefficients.append(float(cost) - usual)
-            sizes.append(least / effect)
+            sizes.append(min(size, share_rows(hit, w)) / effect)  # the share of the class varies too
     value = usual + float(np.dot(shares, coefficients)) if shares else usual
     return value, np.array(shares), np.array(coefficients), np.array(sizes)
 
@@ -279,21 +289,16 @@ def estimate_shares(
     posterior, found = shifted_probabilities(p, before, np.maximum(shares, 1e-12)), []
     for k in range(p.shape[1]):
         drop = float(special.chdtri(1, 1.0 - LEVEL)) / 2.0 * design_effect(posterior[:, k], w, clusters)
-        ends = []
-        for outer in (0.0, 1.0):
-            if abs(shares[k] - outer) < 1e-9:
-                ends.append(outer)
-                continue
+        error, ends = 0.0 if uncertainty is None else float(uncertainty[k]), []
 
-            def surplus(value: float, k: int = k, drop: float = drop) -> float:
-                return _maximise(ratio, w, shares, (k, value))[1] - top + drop
+        def surplus(value: float, k: int = k, drop: float = drop) -> float:
+            return _maximise(ratio, w, shares, (k, value))[1] - top + drop
 
-            edge = 1e-9 if outer == 0.0 else 1.0 - 1e-9
-            ends.append(outer if surplus(edge) >= 0.0 else float(optimize.brentq(surplus, edge, shares[k], xtol=1e-9)))
-        low, high = ends
-        if uncertainty is not None and uncertainty[k] > 0.0:
-            low, high = (_wider(float(shares[k]), end, float(uncertainty[k])) for end in (low, high))
-        found.append(Interval(float(shares[k]), low, high))
+        for outer, edge in ((0.0, 1e-9), (1.0, 1.0 - 1e-9)):
+            is_outer = abs(shares[k] - outer) < 1e-9 or surplus(edge) >= 0.0
+            end = outer if is_outer else float(optimize.brentq(surplus, edge, shares[k], xtol=1e-9))
+            ends.append(_wider(float(shares[k]), end, error))
+        found.append(Interval(float(shares[k]), *ends))
     return tuple(found)
 
 

@@ -80,9 +80,8 @@ class KeyEquation(ShownInOneLine):
         """(1 − mean_pos) / mean_neg for two classes (inf if mean_neg is 0, NaN for 0/0); otherwise outflows."""
         if self.n_classes > 2:
             return self.outflows
-        if self.mean_neg > 0.0:
-            return self._miss_pos / self.mean_neg
-        return math.inf if self._miss_pos > 0.0 else math.nan
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return float(np.divide(self._miss_pos, self.mean_neg))
 
     @property
     def rhs(self) -> FloatOrArray:
@@ -324,8 +323,7 @@ class _TestedRows:
         needs_more, classes = not is_normal, range(self.price.n_classes) if tested is None else tested.tolist()
         for k in classes:
             rough = two_sided(self.sums.sums.of_class(k).z / math.sqrt(self.noise))
-            # A residual far from significance needs no better tail, nor one of many events.
-            is_fine = is_normal
+            is_fine = is_normal  # a residual far from significance needs no better tail, nor one of many events
             if is_normal and rough * len(classes) < 0.5:
                 values = residual_test.residual_values(self.p, self.price.weights, k, self.sizes)
                 is_fine = not residual_test.is_lopsided(values, self.p)
@@ -471,6 +469,12 @@ class EquationTest(KeyEquation):
     def deviant_pairs(self) -> tuple[PairEquation, ...]:
         """Pairs that deviate beyond chance, all of them considered."""
         return tuple(one for one in self.class_pairs if two_sided(one.z) * len(self.class_pairs) < EQUATION_P)
+
+    def untested(self, reason: str) -> "EquationTest":
+        """The same equation without tests, also of classes and pairs; itself if there is no reason."""
+        classes = tuple(replace(one, z=math.nan) for one in self.classes)
+        own = {**vars(without_test(self, reason)), "classes": classes, "class_pairs": ()}
+        return EquationTest(**own) if reason else self
 
     def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON; None for what does not exist."""

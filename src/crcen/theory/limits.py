@@ -6,41 +6,26 @@ from dataclasses import dataclass
 import numpy as np
 
 from crcen._support.lazy import optimize, special
-from crcen.theory.intervals import design_effect
+from crcen.theory.intervals import design_effect, share_rows
 from crcen.theory.price import Price
 from crcen.theory.residual_test import two_sided
 from crcen.theory.rows import Array, Bools, Clusters, Index, effective_rows
 
-# Fewer positive rows leave recall uncertain by more than 14 percentage points.
-FEWEST_POSITIVES = 50
-# Fewer rows of a class are too few for any test or ranking.
-FEWEST_OF_A_CLASS = 10
-# An expense this many standard deviations outside its bracket is not chance.
-EXPENSE_Z = 3.0
-# With several classes there are many steps: the probability that any of them is that far outside.
-EXPENSE_P = 0.003
-# Below this variance of the number of catches the normal distribution does not apply.
-LEAST_VARIANCE = 5.0
-# A group of probabilities is off by this factor, with this probability under chance.
-CALIBRATION_P, CALIBRATION_RATIO = 0.0001, 1.25
-# The share of positives moved by this many standard deviations and by this factor.
-SHARE_Z, SHARE_RATIO = 4.0, 1.25
-# Kolmogorov-Smirnov distance of two distributions of scores, and its probability under chance.
-SCORE_DISTANCE, SCORE_P = 0.1, 0.001
-# Scores further than this in log-odds beyond the price and the share of positives count as equal.
-SCORE_RANGE = 4.0
-# Out-of-fold scores come from other models than the final one; moved by this many times its error they are the same.
-SCORE_ERRORS = 2.0
-# The key equation fails if chance explains the residual with a lower probability.
-EQUATION_P = 0.001
-# Variance of a fitted model's mean log-odds over what its number of labels alone leaves, if it was not measured.
-UNMEASURED = 2.0
-# Area under the ROC curve from which a single column, and the whole model, suggest a leak.
-LEAK_AREA, NEAR_PERFECT_AREA = 0.99, 0.999
-# Labels that fit as if this share of the rows of two classes were swapped, and its error rate over all pairs.
-SWAPPED_SHARE, SWAPPED_P = 0.2, 0.001
-# Log-odds beyond this range are equal, and without a swap labels follow calibrated ones by at least this slope.
-_SWAP_RANGE, _LEAST_SLOPE = 5.0, 1.0 / 3.0
+FEWEST_POSITIVES = 50  # fewer positive rows leave recall uncertain by more than 14 percentage points
+FEWEST_OF_A_CLASS = 10  # fewer rows of a class are too few for any test or ranking
+EXPENSE_Z = 3.0  # an expense this many standard deviations outside its bracket is not chance
+EXPENSE_P = 0.003  # with several classes there are many steps: the probability that any of them is that far outside
+LEAST_VARIANCE = 5.0  # below this variance of the number of catches the normal distribution does not apply
+CALIBRATION_P, CALIBRATION_RATIO = 0.0001, 1.25  # probability by chance of a group that is off by this factor
+SHARE_Z, SHARE_RATIO = 4.0, 1.25  # the share of positives moved by this many standard deviations and by this factor
+SCORE_DISTANCE, SCORE_P = 0.1, 0.001  # Kolmogorov–Smirnov distance of scores, and its probability by chance
+SCORE_RANGE = 4.0  # scores further than this in log-odds beyond the price and the share of positives count as equal
+SCORE_ERRORS = 2.0  # out-of-fold scores are by other models: moved by this many errors of the model they are the same
+EQUATION_P = 0.001  # the key equation fails if chance explains the residual with a lower probability
+UNMEASURED = 2.0  # unmeasured variance of a model's mean log-odds, over what its number of labels alone leaves
+LEAK_AREA, NEAR_PERFECT_AREA = 0.99, 0.999  # ROC area from which a column, and the whole model, suggest a leak
+SWAPPED_SHARE, SWAPPED_P = 0.2, 0.001  # share of labels that fit as if swapped, and its error rate over all pairs
+_SWAP_RANGE, _LEAST_SLOPE = 5.0, 1.0 / 3.0  # log-odds beyond this are equal; least slope of labels without a swap
 # A column dominates if it has this share of the importance of all columns and the log loss fell by this share. A strong
 # honest column (a balance for default, age for death) has the first and not the second.
 DOMINANT_SHARE, DOMINANT_SKILL = 0.8, 0.6
@@ -120,7 +105,7 @@ def judge_class_shares(y: Index, weights: Array, trained: Array, clusters: Clust
     found = []
     for k, before in enumerate(trained.tolist()):
         effect = design_effect((y == k).astype(np.float64), weights, clusters)
-        here, there = effective_rows(weights) / effect, float(trained.sum()) / effect
+        here, there = share_rows(y == k, weights) / effect, float(trained.sum()) / effect
         share, own = float(weights[y == k].sum() / weights.sum()), before / float(trained.sum())
         pooled = (here * share + there * own) / (here + there)
         deviation = math.sqrt(pooled * (1.0 - pooled) * (1.0 / here + 1.0 / there))
