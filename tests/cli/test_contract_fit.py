@@ -61,7 +61,7 @@ def options_of(command):
 KEYS = {
     "look": "clusters columns data duplicates identifiers labels leaks notes placeholders rows sentinels shares "
     "suspects target",
-    "split": "duplicates how stratified target test train",
+    "split": "duplicates how notes stratified target test train",
     "fit": "classes columns columns_read columns_used data dropped duplicates goal identifiers key_equation "
     "leaderboard leaks learner n_encoded network networks notes onnx out_of_fold path price report rows seconds "
     "selection target training_error validation",

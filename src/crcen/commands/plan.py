@@ -83,7 +83,7 @@ class TablePlan(Result):
         for label, n in self.audits.items():
             enough = f"{n:,.0f} audits of rows without an alarm (crcen predict --audit {n:.0f})"
             enough = enough if math.isfinite(n) else f"no number of audits suffices, {none}"
-            found.append(f"a recall{whose[label]} of at least {self.goals['recall_bound']:g}: {enough}")
+            found.append(f"a recall{whose[label]} of at least {self.goals['recall_bound']:g} on these rows: {enough}")
         if self.clusters is not None:
             known = "by the labels here" if self.clusters["estimated"] else "as if they were alike, without labels"
             found.append(f"rows of the same {self.clusters['column']} count as fewer, {known}")
