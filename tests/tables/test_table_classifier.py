@@ -8,8 +8,9 @@ import pytest
 from lightgbm import LGBMClassifier
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.ensemble import BaggingClassifier, RandomForestClassifier, VotingClassifier
+from sklearn.ensemble import BaggingClassifier, RandomForestClassifier, StackingClassifier, VotingClassifier
 from sklearn.exceptions import NotFittedError
+from sklearn.feature_selection import SelectFromModel
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import GridSearchCV, GroupKFold
 from sklearn.neighbors import KNeighborsClassifier
@@ -407,8 +408,21 @@ def test_costs_of_two_outcomes_are_a_price_of_the_rarer_class_wherever_it_is_sor
         stated, budget = (make(price).fit(rows, y) for price in (costs, crcen.Budget(10)))
         assert stated.pos_label_ == budget.pos_label_ == "a fault"
         np.testing.assert_array_equal(stated.predict(rows), budget.predict(rows))
-    review = TableClassifier(costs.with_review(0.01), estimator=LogisticRegression()).fit(X, y)
-    assert (review.predict(X)[review.predict_proba(X)[:, 0] > 0.5] != "no fault").all()
+    with pytest.raises(InvalidParameter, match="these costs must name the classes"):
+        TableClassifier(costs.with_review(0.01), estimator=LogisticRegression()).fit(X, y)
+    reversed_price = crcen.theory.price.Price.binary(0.5, 10, 90, positive=0).replace(costs)
+    assert reversed_price.cost_ratio == pytest.approx(10)
+
+
+def test_only_estimators_that_state_the_probabilities_must_be_without_weights():
+    X, y = priced_rows(60)
+    weighted = LogisticRegression(class_weight="balanced")
+    for fine in (
+        make_pipeline(SelectFromModel(weighted), LogisticRegression()),
+        StackingClassifier([("a", weighted)], final_estimator=LogisticRegression()),
+        make_pipeline("passthrough", LogisticRegression()),
+    ):
+        TableClassifier(estimator=fine).fit(X, y)
 
 
 GRADES = np.concatenate([np.arange(3), RNG.choice(3, 297, p=[0.7, 0.2, 0.1])])

@@ -181,5 +181,7 @@ def test_review_lies_between_two_prices():
 
 def test_a_day_is_that_of_the_time_zone_of_the_times():
     times = pd.date_range("2024-01-01", periods=96, freq="15min", tz="Asia/Tokyo")
-    for given in (times, pd.Series(times), list(times), times.tz_localize(None)):
+    dates = pd.Series(times).dt.tz_localize(None)
+    arrow = pd.Series(times).astype("timestamp[us, tz=Asia/Tokyo][pyarrow]")
+    for given in (times, pd.Series(times), list(times), dates, arrow, dates.astype("date32[day][pyarrow]")):
         assert crcen.decide(np.linspace(0.01, 0.99, 96), crcen.Capacity(5, per="day"), times=given).sum() == 5

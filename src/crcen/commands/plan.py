@@ -74,7 +74,7 @@ class TablePlan(Result):
                 shown, why = ("give it", "because it is too narrow") if goal == "cost_width" else (shown, none)
                 if goal == "drift" and label is not None:
                     error = f"because the model uncertainty is {self.uncertainty[label]:.2g} log-odds"
-                    why = f"{error}; more training rows are needed"
+                    why = f"{error}; more training rows are needed" if size < 3.0 else "as too few positives remain"
                 drawn = "drawn at random"
                 if self.clusters is not None and math.isfinite(n):
                     drawn = f"in {math.ceil(n / self.clusters['rows']):,} clusters drawn at random"

@@ -92,19 +92,22 @@ def own_costs(model: FittedModel) -> CostMatrix:
     return (model.weighting_.cost_matrix if costs is None else costs).for_classes(model.classes_.tolist())
 
 
-def stated_weighting(weighting: Weighting, costs: CostsLike, classes: Sequence[object], target: str) -> Weighting:
+def stated_weighting(
+    weighting: Weighting, costs: CostsLike, classes: Sequence[object], target: str, *, has_positive: bool = True
+) -> Weighting:
     """A weighting or costs of `fit_table` for these values of the target; labels may be spelt otherwise."""
     if isinstance(weighting, str) and weighting == "none":
         weighting = None
     is_one = costs is None or weighting is None or (isinstance(weighting, str) and weighting == "balanced")
     require(is_one, f"costs= and {weighting!r} both state the costs of errors: give one of them.", "costs")
     given = weighting if costs is None else costs
-    if len(classes) == 2 and isinstance(given, CostMatrix) and given.is_price:
+    if len(classes) == 2 and isinstance(given, CostMatrix) and given.is_price and has_positive:
         return CostRatio(float(given.added_by_mistake(1) / given.added_by_mistake(0)))
     if costs is not None or isinstance(weighting, CostMatrix):
         found = stated_costs(given, classes)
         weights = found.class_weights()
-        if len(classes) == 2 and weights is not None:  # a price of two classes, which all tools for two understand
+        # A price of two classes, which all tools for two understand.
+        if len(classes) == 2 and weights is not None and not found.is_binary:
             return dict(zip(classes, weights.tolist(), strict=True))
         return found
     if isinstance(weighting, Mapping):
@@ -121,7 +124,8 @@ def decision_price(weighting: Weighting, costs: CostsLike, model: FittedModel) -
     trained, classes = model.weighting_, model.classes_.tolist()
     if weighting is None and costs is None:
         return trained
-    found = stated_weighting(weighting, costs, classes, getattr(model, "target_name_", None) or "the model")
+    name, has_positive = getattr(model, "target_name_", None) or "the model", trained.positive is not None
+    found = stated_weighting(weighting, costs, classes, name, has_positive=has_positive)
     if (goal := goal_of(found)) is not None:
         return goal
     if isinstance(found, Mapping):

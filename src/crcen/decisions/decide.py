@@ -236,10 +236,10 @@ def _minus_mean_cost(
     if not hasattr(model, "predict_proba"):
         raise InvalidParameter(f"cost_scorer needs probabilities, and {type(model).__name__} has none.")
     classes = np.asarray(model.classes_)
-    labels = Labels(classes)
+    labels = Labels.from_totals(classes, np.ones(len(classes)), np.ones(len(classes)), pos_label, None)
     if len(classes) == 2:  # the rarer class of these rows could be another one than that of the next fold
         positive = getattr(model, "pos_label_", None) if pos_label is None else pos_label
-        needs_one = price is not None and getattr(price, "is_price", True)
+        needs_one = price is not None and getattr(price, "is_binary", True)
         if positive is None and needs_one and classes.tolist() not in ([0, 1], [-1, 1]):
             one = "cost_scorer must know the positive class of a model without pos_label_"
             raise InvalidParameter(f"{one}: give pos_label, one of {classes.tolist()}.")

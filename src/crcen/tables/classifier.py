@@ -122,7 +122,8 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with transactional_fit(self):
             table = as_cells(X)
             self.learn_columns(table)
-            y = y.iloc[:, 0] if isinstance(y, pd.DataFrame) and y.shape[1] == 1 else y
+            if np.ndim(y) == 2 and np.shape(y)[1] == 1:
+                y = y.iloc[:, 0] if isinstance(y, pd.DataFrame) else np.asarray(y)[:, 0]
             return self.fit_encoded(table, self.encode(table), y, sample_weight, groups)
 
     def fit_encoded(
@@ -344,8 +345,9 @@ class PricedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Fit the classifier, and resolve the price with the class counts."""
         _check_priceable(self.estimator)
         labels = np.asarray(as_numpy(y))
-        if pd.isna(labels).any():
-            raise InvalidInput("y must have a label for every row: some are missing.")
+        if labels.ndim != 1 or pd.isna(labels).any():
+            got = f"got shape {labels.shape}" if labels.ndim != 1 else "some are missing"
+            raise InvalidInput(f"y must have a label for every row: {got}.")
         self.classes_ = check_classes(labels)
         weights = check_row_weights(sample_weight, labels.size)
         options, name = {} if sample_weight is None else {"sample_weight": weights}, type(self.estimator).__name__
@@ -408,12 +410,16 @@ def _check_unweighted(estimator: Estimator, name: str) -> None:
     """Refuse class weights, also of an inner estimator, unless the probabilities are corrected afterwards."""
     if isinstance(estimator, type) or type(estimator).__name__ in ("PosteriorCorrection", "CalibratedClassifierCV"):
         return
-    for setting, value in estimator.get_params(deep=False).items():
+    params = estimator.get_params(deep=False)
+    for setting in _WEIGHTS:
+        value = params.get(setting)
         is_neutral = value is None or value is False or (isinstance(value, int | float) and value == 1)
-        if setting in _WEIGHTS and (value is True or not is_neutral):
+        if value is True or not is_neutral:
             advice = f"wrap it in crcen.PosteriorCorrection, or leave {setting} out and state the price as weighting"
             raise InvalidParameter(f"{name} with {setting}={value!r} gives weighted probabilities: {advice}.")
-        for one in value if isinstance(value, list | tuple) else [value]:
-            inner = one[1] if isinstance(one, tuple) and len(one) > 1 else one
-            if hasattr(inner, "get_params"):
-                _check_unweighted(inner, name)
+    # The estimators that state the probabilities: the last step of a pipeline, the final one of a stack, all that vote.
+    last = params["steps"][-1:] if "steps" in params else params.get("estimators") or [params.get("estimator")]
+    for one in [params["final_estimator"]] if "final_estimator" in params else last:
+        inner = one[1] if isinstance(one, tuple) else one
+        if hasattr(inner, "get_params"):
+            _check_unweighted(inner, name)

@@ -113,7 +113,8 @@ def trained_with_weights(model: Estimator) -> bool:
     """Whether the training rows had weights: by their name, or as the class counts are no numbers of rows."""
     counts = np.asarray(getattr(getattr(model, "weighting_", None), "counts", ()))
     n_rows = getattr(getattr(model, "profile_", None), "n_rows", len(getattr(model, "oof_proba_", ())))
-    return hasattr(model, "weight_name_") or not np.isclose(counts.sum(), n_rows) or bool((counts % 1.0).any())
+    has_parts = bool((np.abs(counts - np.rint(counts)) > 1e-9 * counts).any())
+    return hasattr(model, "weight_name_") or has_parts or 0 < n_rows < counts.sum() - 0.5
 
 
 def rows_to_score(n_rows: int) -> Index:

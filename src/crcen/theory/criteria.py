@@ -439,6 +439,7 @@ def _drift_chance(
     truths = [normalised(p * np.exp(-min(drift, 100.0) * lowered)) for lowered in (is_own, ~is_own)]
     means = np.array([np.einsum("nk,nk->", truth, values) for truth in truths]) / m
     moved = np.array([variance_of(values, truth) for truth in truths]) / m - means**2
+    moved = np.maximum(moved, 0.0)  # rounded
     shares = np.array([truth[:, k].mean() for truth in truths])
 
     def chance(rows: float) -> float:
@@ -487,7 +488,8 @@ def labels_for_recall_bound(
 ) -> float:
     """Labelled rows for an exact lower bound on recall, the number of positives being random; maybe infinite."""
     quantiles, shares = stats.norm.ppf([confidence, power]), np.array([bound, recall])
-    about = (float(quantiles @ np.sqrt(shares * (1.0 - shares))) / (recall - bound)) ** 2
+    # An upper bound also if a quantile is negative.
+    about = (float(np.maximum(np.abs(quantiles), 1.0) @ np.sqrt(shares * (1.0 - shares))) / (recall - bound)) ** 2
     positives = max(about, math.log(1.0 - confidence) / math.log(bound))  # with fewer ones no bound is reached
     if positives > _MOST_POSITIVES:
         return math.inf
@@ -498,7 +500,7 @@ def labels_for_recall_bound(
     def excess(log_rows: float) -> float:
         return power - float(stats.binom.pmf(counts, round(math.exp(log_rows)), prevalence) @ passes)
 
-    return smallest_size(excess, (2.0 * positives + 20.0) / prevalence, 0.5 * positives)
+    return smallest_size(excess, (2.0 * positives + 20.0) / prevalence)
 
 
 def labels_for_cost_width(p: Array, actions: Index, costs: Array, width: float, *, level: float = LEVEL) -> float:

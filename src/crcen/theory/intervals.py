@@ -100,6 +100,7 @@ def share_interval(
 
 def share_rows(hit: Bools, w: Array) -> float:
     """Equally weighted rows whose share of hits has the same (linearised) variance; weights may depend on the hit."""
+    w = w / w.max()  # the squares of tiny weights are zero
     total = float(w.sum())
     share, squares, usual = float(w[hit].sum()) / total, w**2, float((w**2).sum()) / total
     per_row = 0.0

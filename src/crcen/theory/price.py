@@ -348,6 +348,7 @@ def resolved(weighting: object, counts: Array, positive: int | None = None) -> P
             weights, costs = weights[::-1], None if costs is None else _reversed(costs)
         return Price(weights, counts, costs, positive)
     if isinstance(weighting, CostMatrix):
+        weighting = _reversed(weighting) if weighting.is_binary and positive == 0 else weighting
         stated = weighting.class_weights()
         return Price(np.ones(counts.size) if stated is None else stated, counts, weighting, positive)
     if isinstance(weighting, Mapping):
@@ -578,9 +579,10 @@ class Labels:
             if weighting.is_per_row:
                 hint = "use crcen.decide(proba, costs), and fit with weighting=None"
                 raise InvalidParameter(f"costs that differ by row belong to the rows of a decision: {hint}.")
-            total = np.asarray(counts, dtype=np.float64)
-            positive = _rarer(self.classes, total, total) if self.positive is None else self.positive
-            weighting = weighting.for_classes(self.classes.tolist(), positive)
+            if weighting.is_binary and self.positive is None and self.classes.tolist() not in ([0, 1], [-1, 1]):
+                why = "these costs must name the classes, because no class is the positive one here"
+                raise InvalidParameter(f"{why}: give CostMatrix(..., labels=[negative, positive]).", parameter="costs")
+            weighting = weighting.for_classes(self.classes.tolist(), self.positive)
             weighting.check_right_is_cheapest()
         elif isinstance(weighting, Mapping):
             labels = self.classes.tolist()

@@ -279,8 +279,8 @@ def _periods(times: ArrayLike | None, per: str, n_rows: int) -> Index:
     if times is None:
         raise InvalidParameter(f"a capacity for each {per} needs times, when each row came in")
     try:
-        own = times if hasattr(times, "dt") else pd.Series(times)
-        if getattr(getattr(own, "dt", None), "tz", None) is not None:
+        own = times.to_pandas() if hasattr(times, "to_pandas") else pd.Series(times)
+        if getattr(getattr(own.dtype, "pyarrow_dtype", own.dtype), "tz", None) is not None:
             own = own.dt.tz_localize(None)  # the days of its time zone
         dates = np.asarray(own).astype("datetime64[s]").astype("datetime64[D]")
     except (TypeError, ValueError) as error:

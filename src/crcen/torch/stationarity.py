@@ -162,7 +162,7 @@ class _Trial:
                         own.append((balance.logits_of(module, inputs), target))
                 if number == 0:
                     self.bias, self.no_bias = _bias(module, inputs, name)
-        self.ignored = getattr(weighting, "ignore_index", balance.IGNORED)
+        self.ignored = getattr(weighting, "ignore_index", getattr(loss, "ignore_index", balance.IGNORED))
         self.rows = balance.collect(pairs[""], self.ignored)
         # Logits as in training.
         self.in_mode = {mode: balance.collect(pairs[mode], self.ignored).logits for mode in pairs if mode}
