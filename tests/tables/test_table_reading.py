@@ -312,12 +312,15 @@ def test_options_override_detection(tmp_path, content, options, expected):
         (["35.000", "1.5"], "35.000", ""),
         (["35.000", "1,500", "2.000"], "35.000", "decimal points: 35.000 may also be 35000"),
         (["35", "1500"], "35", ""),
+        (["1,400", "719"], "1.400", "decimal commas: 1,400 may also be 1400; state the decimal mark"),
+        (["1,400", "0,500"], "1.400", "was read with decimal commas"),
     ],
 )
-def test_points_before_three_digits_are_read_as_the_other_cells_show(tmp_path, cells, first, note):
+def test_marks_before_three_digits_are_read_as_the_other_cells_show(tmp_path, cells, first, note):
     text = "a;b\n" + "".join(f"{cell};x\n" for cell in cells)
     table = open_table(written(tmp_path / "a.csv", text))
     assert (table.read()["a"][0], [note in one for one in table.notes]) == (first, [True] if note else [])
+    assert any("may also" in one for one in table.notes) is ("may also" in note)
 
 
 def test_an_encoding_is_checked_and_used(tmp_path):

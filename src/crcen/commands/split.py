@@ -110,7 +110,8 @@ def split_table(
     Parameters
     ----------
     data : str, Path, list of them, or data frame
-        The table. Cells of text tables are unchanged, missing ones empty; databases and frames become Parquet.
+        The table. Cells of text tables are unchanged, missing ones empty, but decimal commas become points. Databases
+        and frames become Parquet.
     target : str
         Column with the label.
     test : float, default=0.25
@@ -162,8 +163,8 @@ def split_table(
     option = f" --clusters {quote(clusters)}" if clusters else f" --time {quote(time)}" if time else ""
     if is_stratified:
         write_atomic(_place_of_record(kept), json.dumps(_record(kept, target)))
-    notes = (survey.repeating,) if survey.repeating and clusters is None else ()
-    return TableSplit(train, kept, target, how, counts, count(is_test), option, is_stratified, notes)
+    notes = [*table.notes, *([survey.repeating] if survey.repeating and clusters is None else [])]
+    return TableSplit(train, kept, target, how, counts, count(is_test), option, is_stratified, tuple(notes))
 
 
 def was_stratified(table: Table, target: str) -> bool:

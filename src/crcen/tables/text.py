@@ -112,7 +112,7 @@ class TextPart(Part):
             raise InvalidInput(f"{message}; name every column in the first line, or state the separator.")
         self._decimal, self._is_grouped, unclear = _decimal_mark(below, self._separator, options.decimal)
         if options.decimal is None and (self._decimal == "," or unclear):
-            why = f": {unclear} may also be {unclear.replace('.', '')}; state the decimal mark" if unclear else ""
+            why = f": {unclear} may also be {re.sub('[.,]', '', unclear)}; state the decimal mark" if unclear else ""
             self.notes.append(f"{short} was read with decimal {'commas' if self._decimal == ',' else 'points'}{why}")
         how = {" ": "values between blanks", FIXED: "columns of fixed width"}.get(self._separator)
         if how is not None and not stated:
@@ -396,6 +396,8 @@ def _decimal_mark(rows: list[list[str]], separator: str, stated: str | None) -> 
     is_comma = stated == "," if stated else is_grouped or len(commas) > len(points)
     is_grouped = is_comma and (is_grouped or (may_group and stated == ","))
     is_unclear = may_group and not is_grouped and (separator == ";" or bool(commas))
+    if is_comma and not is_grouped and all(_GROUPS.fullmatch(cell.replace(",", ".")) for cell in commas):
+        return ",", False, commas[0] if commas else ""  # 1,400 beside 719
     return "," if is_comma else ".", is_grouped, points[0] if is_unclear else ""
 
 
